@@ -15,6 +15,7 @@ import pytest
 from livectr.kernels.network.layers import Layer, forward
 from livectr.kernels.network.packed import Factors
 from tests.commands import run
+from tests.kernels.older_cpu import FEWER, built_for_older, using
 
 PROGRAM = """
 import hashlib
@@ -38,10 +39,10 @@ print(hashlib.sha256(b"".join(one.tobytes() for one in every)).hexdigest())
 """
 
 
-def digest(factors: Factors, **environment: str) -> str:
+def digest(factors: Factors, library: Path | None = None, **environment: str) -> str:
     """Hash of results and gradients that another process computes."""
     return run(
-        [sys.executable, "-c", PROGRAM.replace("{factors!r}", repr(factors))],
+        [sys.executable, "-c", using(library) + PROGRAM.replace("{factors!r}", repr(factors))],
         env={**os.environ, **environment}, capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
 
@@ -51,14 +52,12 @@ def test_the_same_bits_with_any_number_of_threads(factors: Factors) -> None:
     assert digest(factors, LIVECTR_THREADS="1") == digest(factors, LIVECTR_THREADS="3")
 
 
-@pytest.mark.unsanitized  # compiles the library again, for minutes
-@pytest.mark.parametrize("fewer", ["-mno-avx512f", "-mno-avx512f -mno-fma -mno-f16c"])
+@pytest.mark.unsanitized  # compiles units again
+@pytest.mark.parametrize("fewer", FEWER)
 def test_fp32_has_the_same_bits_on_a_cpu_without_avx512(tmp_path: Path, fewer: str) -> None:
     """A run that began on one make of CPU continues with the same sums on another."""
-    compiler = tmp_path / "compiler"
-    compiler.write_text(f'#!/bin/sh\nexec c++ "$@" {fewer}\n')
-    compiler.chmod(0o755)
-    assert digest("fp32", CXX=str(compiler), LIVECTR_CACHE_DIR=str(tmp_path)) == digest("fp32")
+    older = built_for_older(["network/layers.cpp"], tmp_path, fewer)
+    assert digest("fp32", older) == digest("fp32")
 
 
 def test_arrays_that_do_not_fit_are_refused() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from livectr.kernels.network.packed import Factors, product
 from tests.commands import run
+from tests.kernels.older_cpu import FEWER, built_for_older, using
 
 F32 = npt.NDArray[np.float32]
 
@@ -104,9 +105,9 @@ def test_a_row_is_the_same_beside_any_others(factors: Factors) -> None:
         np.testing.assert_array_equal(out, whole[rows])
 
 
-def digest(factors: Factors, **environment: str) -> str:
+def digest(factors: Factors, library: Path | None = None, **environment: str) -> str:
     """Digest of a product that another process computes."""
-    program = (
+    program = using(library) + (
         "import hashlib, numpy as np; from livectr.kernels.network.packed import product;"
         "r = np.random.default_rng(0);"
         "a, b = r.standard_normal((500, 300), np.float32), r.standard_normal((300, 70), np.float32);"
@@ -128,15 +129,12 @@ def test_the_same_bits_with_any_number_of_threads(factors: Factors) -> None:
     assert digest(factors, LIVECTR_THREADS="1") == digest(factors, LIVECTR_THREADS="3")
 
 
-@pytest.mark.unsanitized  # compiles the library again, for minutes
-@pytest.mark.parametrize("fewer", ["-mno-avx512f", "-mno-avx512f -mno-fma -mno-f16c"])
+@pytest.mark.unsanitized  # compiles a unit again
+@pytest.mark.parametrize("fewer", FEWER)
 def test_fp32_has_the_same_bits_on_a_cpu_without_avx512(tmp_path: Path, fewer: str) -> None:
     """A run that began on one make of CPU continues with the same sums on another."""
-    compiler = tmp_path / "compiler"
-    compiler.write_text(f'#!/bin/sh\nexec c++ "$@" {fewer}\n')
-    compiler.chmod(0o755)
-    older = digest("fp32", CXX=str(compiler), LIVECTR_CACHE_DIR=str(tmp_path))
-    assert older == digest("fp32")
+    older = built_for_older(["network/packed.cpp"], tmp_path, fewer)
+    assert digest("fp32", older) == digest("fp32")
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from river import linear_model, optim
 
+from bench.learning import river_peer
 from bench.learning.vowpal import lines, one_pass
 
 VOWPAL = {
@@ -29,18 +29,6 @@ def vowpal(arguments: str, file: Path, folder: Path) -> np.ndarray:
     return np.loadtxt(out, dtype=np.float32, ndmin=1)
 
 
-def river_ftrl(ids: np.ndarray, dense: np.ndarray, label: np.ndarray) -> np.ndarray:
-    """Logits of river's logistic regression with FTRL-proximal."""
-    model = linear_model.LogisticRegression(optim.FTRLProximal())
-    found = np.empty(len(label), np.float32)
-    for row, (keys, values, y) in enumerate(zip(ids.tolist(), dense.tolist(), label.tolist(), strict=True)):
-        x = {(f, k): 1.0 for f, k in enumerate(keys)} | dict(enumerate(values))
-        p = min(max(model.predict_proba_one(x)[True], 1e-7), 1 - 1e-7)
-        found[row] = np.log(p / (1 - p))
-        model.learn_one(x, bool(y))
-    return found
-
-
 def main() -> None:
     """Score a log with every peer."""
     log, out = np.load(sys.argv[1]), Path(sys.argv[2])
@@ -51,7 +39,7 @@ def main() -> None:
         file.write_text("\n".join(lines(*given)) + "\n")
         for name, arguments in VOWPAL.items():
             found[name] = vowpal(arguments, file, Path(folder))
-    found["river, FTRL"] = river_ftrl(*given)
+    found[river_peer.NAME] = river_peer.river_ftrl(*given)
     np.savez(out, **found)  # type: ignore[arg-type]  # the stub takes names for flags
 
 

@@ -62,7 +62,9 @@ def unlike(path: Path, wanted: str) -> str:
     if kind is not None and wanted in kind.name:  # it is damaged
         return ""
     if kind is not None:
-        return f"{path} is {kind.name}, not {wanted}; {kind.cure}"
+        binary = wanted in ("Parquet", "Arrow IPC")  # of which nobody reads gzipped files
+        cure = "unpack it: gunzip" if kind.suffix == ".gz" and binary else kind.cure
+        return f"{path} is {kind.name}, not {wanted}; {cure}"
     if b"\0" not in first:
         return f"{path} is text, not {wanted}; name it .csv or .jsonl"
     return ""

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from livectr.guess.leaks import tells
 from livectr.logs.names import ID_NAME, REQUEST_NAME, names_something
 from livectr.logs.times import NAMED, form_of
-from livectr.logs.values import STRAY, are_rounded, with_null
+from livectr.logs.values import STRAY, are_rounded, mixed_marks, with_null
 
 SAME = 0.9
 """Share of a number's commonest value above which it is not divided by its deviation."""
@@ -24,6 +24,8 @@ FEW = 50
 """Different whole numbers up to which a number without an id's name is a kind, not an amount."""
 ROW_ID = 0.98
 """Share of different values above which a column names the row and teaches nothing."""
+ROW_NUMBER = re.compile(r"^(__index_level_\d+__|unnamed: ?\d+|level_0)$", re.I)
+"""Names that dataframes give to the number of a row."""
 REQUEST_ROWS = 20
 """Rows of a value up to which a column that is named like a request's id names one."""
 SURE = 500
@@ -31,7 +33,8 @@ SURE = 500
 SKEWED = 20
 """Largest value by median above which an amount is taken by its logarithm."""
 AMOUNT_NAME = re.compile(
-    r"(^|_)(age|price|cost|amount|count|num|total|score|rate|rating|duration|length|size)"
+    r"(^|_)(age|price|cost|amount|count|num|total|score|rate|rating|duration|length|size|budget|spend|revenue)"
+    r"|(^|_|[a-z])([Bb]id|[Pp]aid)s?(_|$)"
 )
 SEPARATORS = "|;,"
 BINS = 10
@@ -84,6 +87,8 @@ def use_of(name: str, values: pa.ChunkedArray, clicked: npt.NDArray[np.bool_]) -
         return _list_use(values)
     if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return _out(f"holds {kind}, which is no number, text or list")
+    if ROW_NUMBER.match(name):
+        return _out("the number of a row, as dataframes write it")
     if leak := tells(values, clicked):
         return _out(f"{leak}: it is known only after the click")
     distinct = pc.count_distinct(values, mode="only_valid").as_py()
@@ -140,6 +145,8 @@ def _text_use(name: str, values: pa.ChunkedArray, distinct: int) -> Use:
     texts = [text for text in values.to_pylist() if text is not None]
     if all(text.lstrip()[:1] in ("{", "[") for text in texts[:1000]):
         return _out("holds JSON: name what you need with json_fields, or ops.json_field")
+    if mixed_marks(values):
+        return _out("numbers with a decimal comma beside some with a point: write them in one way")
     if separator := _separator(texts):
         return Use(
             "list", "string", f"several values in a text, separated by {separator!r}", separator=separator

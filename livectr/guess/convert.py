@@ -91,6 +91,8 @@ def _typed_rows(facts: Facts, account: Account, progress: Progress) -> Iterator[
     seen = {name for name, use in facts.uses.items() if use.why != EMPTY}
     types = {name: OF_ROLE.get(use.role, use.dtype) for name, use in facts.kept.items()}
     needed = [name for name, use in facts.kept.items() if use.role in NEEDED]
+    rules = {made.name: made.columns[0] for made in facts.sample.made if made.name == facts.label}
+    types |= {name: "a value" for name in rules}
     first = 0
     for rows in log_rows(account, progress=progress):
         rows = _with_made(rows, facts)
@@ -108,7 +110,7 @@ def _typed_rows(facts: Facts, account: Account, progress: Progress) -> Iterator[
             else:
                 found[name] = _typed(batch.column(name), name, facts)
         first += batch.num_rows
-        yield fitting(rows, found, types, needed, account).batch
+        yield fitting(rows, found, types, needed, account, rules).batch
 
 
 def _with_made(rows: Rows, facts: Facts) -> Rows:

@@ -126,9 +126,13 @@ def look(path: Path, wanted: Wanted, progress: Progress = lambda done: None) -> 
     """
     sample = read_sample(path, progress)
     need_label(sample.table, wanted.label, path.name)
-    if (rule := label_rule(wanted.label, sample.table.column_names, sample.forms)) is not None:
+    said = wanted.label
+    if (rule := label_rule(said, sample.table.column_names, sample.forms)) is not None:
         sample, wanted = sample.with_made(rule), replace(wanted, label=rule.name)
-    clicked, empty_is_no_click = sample_labels(sample.table, wanted)
+        of_rule = sample.table.column(rule.columns[0])
+        clicked, empty_is_no_click = sample_labels(sample.table, wanted, (said, of_rule))
+    else:
+        clicked, empty_is_no_click = sample_labels(sample.table, wanted)
     empty = ", empty is no click" if empty_is_no_click else ""
     made = f", {sample.made[0].why}" if sample.made else ""
     uses = {wanted.label: Use("label", "int32", rate(clicked) + empty + made)}

@@ -17,7 +17,16 @@ from livectr.system.errors import ConfigError
 
 Columns: TypeAlias = pa.Table | pa.RecordBatch
 
-RULE = re.compile(r"(?P<column>.+?)(?P<sign>>=|=)(?P<value>.+)")
+RULE = re.compile(r"(?P<column>.+?)(?P<sign>>=|<=|!=|>|<|=)(?P<value>.+)")
+COMPARED = {
+    ">=": ("at least ", pc.greater_equal),
+    "<=": ("at most ", pc.less_equal),
+    ">": ("above ", pc.greater),
+    "<": ("below ", pc.less),
+    "=": ("", pc.equal),
+    "!=": ("not ", pc.not_equal),
+}
+"""Sign of a rule → how it is said, and how it is decided."""
 TIME_NAME = re.compile(r"(^|_)(time|tod|hhmm(ss)?)(_|$)", re.I)
 HOUR_NAME = re.compile(r"^(hour|hr|hh)(_of_day)?$", re.I)
 HALVES = r"^\s*(?P<hour>0?[1-9]|1[0-2])(?P<rest>(?::[0-5]\d){1,2})\s*(?P<half>[AaPp])\.?[Mm]\.?\s*$"
@@ -68,22 +77,33 @@ def label_rule(said: str, names: Sequence[str], forms: Mapping[str, Form]) -> Ma
     if found is None or (column := found["column"].strip()) not in names:
         return None
     sign, value = found["sign"], found["value"].strip()
-    if sign == ">=":
-        try:
-            least = float(value)
-        except ValueError:
-            raise ConfigError(f"--label: {value!r} of {said!r} is no number; write COLUMN>=NUMBER.") from None
+    how, compare = COMPARED[sign]
+    number = _number(value)
+    if number is None and sign[0] in "<>":
+        raise ConfigError(f"--label: {value!r} of {said!r} is no number; write COLUMN{sign}NUMBER.")
 
     def of(rows: Columns) -> pa.Array | pa.ChunkedArray:
         values = valued(rows.column(column), forms[column])
-        if sign == "=":
-            return pc.equal(values.cast(pa.string()), value).cast(pa.int32())
-        if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
+        numbers = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
+        if sign[0] in "<>" and not numbers:
             raise ConfigError(f"--label: column {column!r} holds {values.type}, no numbers to compare.")
-        return pc.greater_equal(values, least).cast(pa.int32())
+        if numbers and number is not None:
+            return compare(values, number).cast(pa.int32())
+        return compare(values.cast(pa.string()), value).cast(pa.int32())
 
-    words = f"1 where {column} is {'at least ' if sign == '>=' else ''}{value}"
-    return Made(free(LABEL, names), (column,), words, of)
+    return Made(free(LABEL, names), (column,), f"1 where {column} is {how}{value}", of)
+
+
+def _number(text: str) -> int | float | None:
+    """Number of a text, whole if it is; None: it is none."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        return number
 
 
 def date_time(table: pa.Table, said: str | None, taken: Sequence[str]) -> Made | None:

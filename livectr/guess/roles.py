@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from livectr.config.parsing import nearest
 from livectr.guess.columns import ROUNDED, Use, listed, shortened
 from livectr.logs.names import ITEM_NAME, REQUEST_NAME, USER_NAME
-from livectr.logs.times import BEST, DIGITS, NAMED, SINCE_2000, TimeForm, form_of, milliseconds
+from livectr.logs.times import BEST, DIGITS, NAMED, SINCE_2000, TimeForm, form_of, milliseconds, strays
 from livectr.logs.values import are_rounded
 from livectr.system.errors import ConfigError
 
@@ -87,6 +87,8 @@ def labels(
         values: label column as it was read.
         name: of the column.
     """
+    if pa.types.is_floating(values.type):
+        values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)  # NaN is null everywhere
     texts = values.cast(pa.string())
     ones = pc.is_in(texts, pa.array(TRUE))
     known = pc.or_(ones, pc.is_in(texts, pa.array(FALSE)))
@@ -120,8 +122,15 @@ def need_label(sample: pa.Table, label: str, file: str) -> None:
     )
 
 
-def sample_labels(sample: pa.Table, wanted: Wanted) -> tuple[npt.NDArray[np.bool_], bool]:
+def sample_labels(
+    sample: pa.Table, wanted: Wanted, rule: tuple[str, pa.ChunkedArray] | None = None
+) -> tuple[npt.NDArray[np.bool_], bool]:
     """bool[n], True after a click; and True if the column is 1 or empty, so that empty is no click.
+
+    Args:
+        sample: rows of the log.
+        wanted: flags of the user.
+        rule: that made the column, and the values that it compares; None: the file has the column.
 
     Raises:
         ConfigError: there is no such column, it is not 0 or 1, or no row has a click.
@@ -138,6 +147,12 @@ def sample_labels(sample: pa.Table, wanted: Wanted) -> tuple[npt.NDArray[np.bool
     clicked = np.asarray(pc.fill_null(numbers, 0).to_numpy() > 0)
     if not clicked.any() or clicked.all():
         every = "1" if clicked.any() else "0"
+        if rule is not None:
+            some = listed(shortened(value) for value in rule[1].unique().to_pylist()[:12])
+            raise ConfigError(
+                f"--label: {rule[0]!r} is {'true' if clicked.any() else 'false'} in all of the first "
+                f"{len(clicked):,} rows, so there is nothing to learn; there its column is {some}."
+            )
         raise ConfigError(
             f"--label: column {name!r} is {every} in all of the first {len(clicked):,} rows, so there is "
             "nothing to learn; give a log with both, or name another column."
@@ -155,11 +170,13 @@ def time_of(sample: pa.Table, wanted: Wanted) -> tuple[Chosen, TimeForm] | None:
         return None
     if wanted.time is not None:
         need(wanted.time, sample.column_names, "--time")
-        form = form_of(sample.column(wanted.time), named=True)
+        try:
+            form = form_of(sample.column(wanted.time), named=True)
+        except ConfigError as error:
+            raise ConfigError(f"--time: column {wanted.time!r}: {error}") from None
         if form is None:
-            value = shortened(sample.column(wanted.time)[0].as_py())
             raise ConfigError(
-                f"--time: column {wanted.time!r} is {value}, which is {NO_TIME}; "
+                f"--time: column {wanted.time!r} {_is_no_time(sample.column(wanted.time))}; "
                 "write it as 2026-11-25T08:00:00 or as epoch seconds, or say --time row."
             )
         return Chosen((wanted.time,), form.words), form
@@ -202,12 +219,27 @@ def _no_time(column: pa.ChunkedArray, name: str) -> str:
     except ConfigError as error:
         return f": {str(error).rstrip('.')}"
     if form is None:
-        return f": {shortened(column.drop_null()[0].as_py())} is {NO_TIME}"
+        return f" {_is_no_time(column)}"
     inside = milliseconds(column, replace(form, since_s=SINCE_2000))
     return (
         f": {inside.null_count:,} of {rows:,} values are no times of 2000 to 2100; --time {name} reads those "
         "of 1973 on, and of any year where most are older"
     )
+
+
+def _is_no_time(column: pa.ChunkedArray) -> str:
+    """Words with the first value that is no time, and of texts how many are none."""
+    given = column.drop_null()
+    if not len(given):
+        return "is empty"
+    odd = strays(given) if pa.types.is_string(given.type) else []
+    first = shortened(odd[0] if odd else given[0].as_py())
+    if 0 < len(odd) < len(given):
+        if all(text.strip().replace(".", "", 1).isdigit() for text in odd):
+            what = f"{len(odd):,} numbers, such as {first}, among {len(given):,} values"
+            return f"has {what}: write ISO 8601 or numbers"
+        return f"has {len(odd):,} of {len(given):,} values, such as {first}, that are {NO_TIME}"
+    return f"is {first}, which is {NO_TIME}"
 
 
 def user_of(sample: pa.Table, wanted: Wanted, taken: Sequence[str]) -> Chosen | None:
@@ -237,7 +269,8 @@ def user_of(sample: pa.Table, wanted: Wanted, taken: Sequence[str]) -> Chosen | 
         likely = [
             name for name in sample.column_names if re.match(r"(user|visitor|customer|device)", name, re.I)
         ]
-        some = likely or [name for name in sample.column_names if name not in taken]
+        some = [name for name in likely if name not in unusable]
+        some = some or [name for name in _nameable(sample) if name not in taken]
         raise ConfigError(
             f"no column is named like a user.{why} Say --user COLUMN ({listed(some)}), --user A,B for "
             "columns that name a user together, or --user none where nobody is known."

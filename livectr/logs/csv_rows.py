@@ -40,7 +40,8 @@ from livectr.system.errors import ConfigError, InternalError
 from livectr.system.texts import visible
 
 BLOCK_BYTES = 4 << 20
-SEPARATORS = ",\t;|"
+SEPARATORS = ",\t;|\x01"
+"""Of fields; \x01 is Hive's."""
 CLEARLY = 0.02
 """Share of a file that must fit better without quotes, or with escapes, than with quotes alone."""
 
@@ -164,11 +165,12 @@ def csv_rows(content: IO[bytes], head: Head, account: Account) -> Iterator[Rows]
         fits = found.verdicts == FITS
         for number in np.flatnonzero(~fits).tolist():
             _set_aside(text, found, number, head, account, line)
-        if (again := _repeats(text, found, fits, head)).any():
-            for number in np.flatnonzero(again).tolist():
-                where = line + 1 + int(found.lines[number])
-                account.set_aside(where, "header", "the header once more", head.text)
-            fits &= ~again
+        for number, named in list(_repeats(text, found, fits, head)):
+            place = line + 1 + int(found.lines[number])
+            if named != head.names:
+                raise _no_order(f"{account.path} {account.unit} {place}", named, head)
+            account.set_aside(place, "header", "the header once more", head.text)
+            fits[number] = False
         if fits.any():
             batch = _parsed(_joined(text, found, fits), head)
             if batch.num_rows != int(fits.sum()):
@@ -180,19 +182,31 @@ def csv_rows(content: IO[bytes], head: Head, account: Account) -> Iterator[Rows]
         text, line = text[found.used :], line + found.line_count
 
 
-def _repeats(text: bytes, found: Records, fits: npt.NDArray[np.bool_], head: Head) -> npt.NDArray[np.bool_]:
-    """bool[n], records that are the header once more, as where files were joined end to end."""
-    again = np.zeros(len(found), np.bool_)
-    header = head.text.encode()
-    at = text.find(header) if header else -1
+def _repeats(
+    text: bytes, found: Records, fits: npt.NDArray[np.bool_], head: Head
+) -> Iterator[tuple[int, list[str]]]:
+    """Records that name most of the columns, as where files were joined end to end; and what they name."""
+    names = [name.encode() for name in head.columns] if head.text else []
+    longest = max(names, key=len, default=b"")
+    at = text.find(longest) if longest else -1
     while at >= 0:
         number = int(np.searchsorted(found.begins, at, side="right")) - 1
-        begin, stop = int(found.begins[number]), int(found.stops[number])
-        before, behind = text[begin:at], text[at + len(header) : stop]
-        if fits[number] and before in (b"", codecs.BOM_UTF8) and not behind.strip(b"\r\n"):
-            again[number] = True
-        at = text.find(header, max(at + len(header), stop))
-    return again
+        stop = int(found.stops[number])
+        record = text[int(found.begins[number]) : stop]
+        if fits[number] and 2 * sum(name in record for name in names) > max(2, len(names)):
+            fields = _fields(record.removeprefix(codecs.BOM_UTF8).rstrip(b"\r\n"), head.dialect)
+            named = [field.strip().strip('"') for field in fields]
+            if 2 * len({*named} & {*head.columns}) > max(2, len(names)):
+                yield number, named
+        at = text.find(longest, max(at + len(longest), stop))
+
+
+def _no_order(where: str, named: list[str], head: Head) -> ConfigError:
+    shown = visible(head.dialect.delimiter.join(named), 60)
+    return ConfigError(
+        f"{where} names the columns once more, and in another way than the first line: {shown!r}; "
+        "split the files that were joined there, and give their folder."
+    )
 
 
 def _named(rows: Rows, head: Head, account: Account) -> Iterator[Rows]:
@@ -321,7 +335,7 @@ def _set_aside(text: bytes, found: Records, number: int, head: Head, account: Ac
     )
     shown = row[:LONGEST_ROW].decode(errors="backslashreplace")
     if verdict == COLUMNS:
-        kind, what = "fields", f"{fields} columns, not {len(head.columns)}"
+        kind, what = "fields", f"{fields} columns, not {len(head.names)}"
     elif verdict == QUOTE:
         kind, what = "quote", "a quote is not closed, or text follows it"
     elif verdict == LONG:

@@ -25,6 +25,7 @@ from livectr.logs.csv_rows import BLOCK_BYTES, Head, Rows, csv_rows, head_of
 from livectr.logs.formats import Layout, headless
 from livectr.logs.json_rows import check_lines, json_lines, json_rows
 from livectr.system.errors import ConfigError, reason_of
+from livectr.system.file_kinds import LOOK_BYTES, FileKind, kind_of
 
 SUFFIXES = {
     **dict.fromkeys((".csv", ".tsv", ".txt"), "csv"),
@@ -55,10 +56,21 @@ def format_of(path: Path) -> str:
             "--source file:DIR. Here write it as Parquet."
         )
     if kind is None:
+        if (found := _mark_of(path)) is not None:
+            raise ConfigError(f"{path} is {found.name}; {found.cure}.")
         raise ConfigError(
             f"{path}: the name does not say what the file is; name it .csv, .tsv, .jsonl or .parquet."
         )
     return kind
+
+
+def _mark_of(path: Path) -> FileKind | None:
+    """Kind of a file by its first bytes; None: it has none, or cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return kind_of(file.read(LOOK_BYTES))
+    except OSError:
+        return None
 
 
 @contextmanager
@@ -73,7 +85,7 @@ def opened(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {reason_of(error)}.") from None
     try:
-        yield (gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw), raw  # type: ignore[misc]
+        yield (gzip.GzipFile(fileobj=raw) if path.suffix.lower() == ".gz" else raw), raw  # type: ignore[misc]
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raw.seek(0)
         if not raw.read(2) == GZIP_MARK:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,7 @@ def fitting(
     types: Mapping[str, str],
     needed: Collection[str],
     account: Account,
+    said: Mapping[str, str] = MappingProxyType({}),
 ) -> Rows:
     """Rows of the typed columns, without those that do not fit.
 
@@ -31,6 +33,7 @@ def fitting(
         types: column → what its values are, for the reason.
         needed: columns that may not be empty.
         account: receives the rows that do not fit.
+        said: column that is made of another one → the other one, which the file has.
     """
     batch, fits = rows.batch, np.ones(rows.batch.num_rows, np.bool_)
     for name, array in found.items():
@@ -41,7 +44,7 @@ def fitting(
             value = batch.column(name)[number].as_py()
             empty = value is None or value == ""
             shown = "empty" if empty else repr(value) if isinstance(value, str | bytes) else str(value)
-            what = f"column {name!r} is {shown}, not {types[name]}"
+            what = f"column {said.get(name, name)!r} is {shown}, not {types[name]}"
             account.set_aside(int(rows.places[number]), f"{name} {empty}", what, _text(batch, number))
         fits &= ~wrong
     typed = pa.RecordBatch.from_arrays(list(found.values()), list(found))

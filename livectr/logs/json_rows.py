@@ -37,6 +37,10 @@ def check_lines(first: bytes, path: Path) -> None:
         raise ConfigError(
             f"{path} is one JSON array; write an object a line: jq -c '.[]' {path} > rows.jsonl"
         )
+    if line[-1:] == b"," and _is_object(line[:-1]):
+        raise ConfigError(
+            f"{path}: each line ends with a comma; write lines without it: sed 's/, *$//' {path} > rows.jsonl"
+        )
     if line in (b"{", b"}") or (text[:1] == b"{" and line[-1:] in (b"{", b",", b"[")):
         raise ConfigError(
             f"{path} has objects over several lines; write one a line: jq -c . {path} > rows.jsonl"
@@ -46,6 +50,13 @@ def check_lines(first: bytes, path: Path) -> None:
         raise ConfigError(
             f"{path} holds no JSON object a line; its first is {shown!r}: if it is CSV, name it .csv."
         )
+
+
+def _is_object(line: bytes) -> bool:
+    try:
+        return isinstance(_DECODE(line.decode()), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def json_lines(content: IO[bytes], account: Account) -> Iterator[tuple[int, bytes, dict[str, Any]]]:

@@ -10,9 +10,16 @@ from pathlib import Path
 from livectr.system.errors import ConfigError
 from livectr.system.texts import visible
 
+_NO_IDS = (
+    *("bid", "overbid", "paid", "unpaid", "prepaid", "repaid", "valid", "invalid", "void", "avoid", "grid"),
+    *("raid", "said", "hybrid", "android", "fluid", "liquid", "solid", "rapid", "acid", "covid", "candid"),
+)
+"""Words that end in "id" and name no thing."""
+_NO_ID = "|".join(form for word in _NO_IDS for form in (word, word.capitalize(), word.upper()))
 ID_NAME = re.compile(
+    rf"^(?!(.*[^A-Za-z]|.*[a-z](?=[A-Z]))?({_NO_ID})$).*("
     r"(^|_)(id|ids|uid|code|type|kind|category|cat|class|zip|zipcode|sku|version|group|segment|page|slot|"
-    r"position|os|model|brand|hash)(_\d+)?$|(id|Id|ID)$|^[Cc]\d+$"
+    r"position|os|model|brand|hash)(_\d+)?$|(id|Id|ID)$|^[Cc]\d+$)"
 )
 USER_NAME = re.compile(
     r"^(user|users|uid|uuid|visitor|customer|member|device|session|client|cookie|person|account|viewer|reader|"

@@ -28,7 +28,12 @@ PER_S = {"ms": 10**3, "s": 1, "us": 10**6, "ns": 10**9}
 SINCE_2000, SINCE_1973 = LIKELY["s"][0], 10**8
 """Seconds from which on the times of a column are; no unit's numbers since then are those of another's."""
 UNTIL_S = LIKELY["s"][1]
-DIGITS = ("YYYYMMDDHHMMSS", "YYYYMMDDHHMM", "YYYYMMDDHH", "YYYYMMDD", "YYMMDDHH")
+DIGITS = (
+    *("YYYYMMDDHHMMSSmmm", "YYYYMMDDHHMMSS", "YYYYMMDDHHMM", "YYYYMMDDHH", "YYYYMMDD"),
+    *("YYMMDDHHMMSS", "YYMMDDHH"),
+)
+DAY_FIRST = {"DDMMYYYY": (0, 2), "MMDDYYYY": (2, 0)}
+"""Dates whose year is last: where day and month begin. Which of them it is cannot be told of many days."""
 LEAST_S = 10_000_000
 """Epoch seconds below which a number is no time even where a user says so: it may count hours or days."""
 MAGNITUDES = {"s": 1e11, "ms": 1e14, "us": 1e17}
@@ -119,6 +124,12 @@ def _number_form(numbers: npt.NDArray[np.float64], named: bool) -> TimeForm | No
     middle = _middle(np.abs(numbers))
     if not named or middle < LEAST_S:
         return None
+    for digits, (day, month) in DAY_FIRST.items() if whole else ():
+        dates = [_year_last_ms(int(number), day, month) for number in numbers.tolist()]
+        if sum(date is not None for date in dates) >= (1 - STRAY) * len(dates):
+            raise ConfigError(
+                f"{int(numbers[0]):08d} looks like a date written {digits}; write it as YYYYMMDD."
+            )
     shares = {unit: _inside(numbers, SINCE_1973, per) for unit, per in PER_S.items()}
     mixed = [f"{share:.0%} {UNITS[unit]}" for unit, share in shares.items() if share > STRAY]
     if len(mixed) > 1:
@@ -161,6 +172,7 @@ def _date_ms(number: int, digits: str) -> int | None:
     if number < 0 or len(text) != len(digits):
         return None
     long = digits.startswith("YYYY")
+    text, ms = text[:14], int(text[14:] or 0)
     starts = range(4 if long else 2, len(text), 2)
     parts = [int(text[: starts[0]]), *(int(text[at : at + 2]) for at in starts)]
     year, month, day, hour, minute, second = parts + [0] * (6 - len(parts))
@@ -168,7 +180,15 @@ def _date_ms(number: int, digits: str) -> int | None:
         moment = datetime(year if long else 2000 + year, month, day, hour, minute, second, tzinfo=UTC)
     except (ValueError, OverflowError):
         return None
-    return int(moment.timestamp() * 1000)
+    return int(moment.timestamp()) * 1000 + ms
+
+
+def _year_last_ms(number: int, day: int, month: int) -> int | None:
+    """As `_date_ms`, of eight digits that end with a year since 2000; `day` and `month` begin there."""
+    text = f"{number:08d}"
+    turned = text[4:] + text[month : month + 2] + text[day : day + 2]
+    ms = _date_ms(int(turned), "YYYYMMDD") if number >= 0 and len(text) == 8 else None
+    return ms if ms is not None and _is_inside(ms, SINCE_2000, 1000) else None
 
 
 def _spread(count: int) -> pa.Array:
@@ -181,6 +201,11 @@ def _is_time(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def strays(values: pa.Array | pa.ChunkedArray) -> list[str]:
+    """Texts of a column that are no times, in their order."""
+    return [text for text in values.to_pylist() if text and not _is_time(text)]
 
 
 def text_ms(text: str) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import json
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -44,6 +44,8 @@ MARKED = rf"^\s*[+-]?[1-9]\d{{0,2}}([{MARKS}]\d{{3}})+(\.\d+)?\s*$"
 SURELY_GROUPED = r"^\s*[+-]?\d{1,2},|,0|\."
 """In a text that is `GROUPED`: 123,456 may be two ids, but an id has no leading zero, and a number's first
 group is shorter at times."""
+SIGNS = "$€£¥₹%"
+SIGNED = rf"^\s*([+-]?[{SIGNS}]\s*[+-]?\d[\d.,{MARKS}]*|[+-]?\d[\d.,{MARKS}]*[{SIGNS}])\s*$"
 LEADING_ZERO = r"^\s*[+-]?0\d"
 PLUS = r"^\s*\+"
 LIST = r"^\s*\[.*\]\s*$"
@@ -66,16 +68,19 @@ class Form:
         kind: "int32", "int64", "float64", "string", "list<int64>" or "list<string>"; "": as it was read.
         comma: numbers have a decimal comma: 11,50, 1.234,50 and 1 234,50.
         grouped: marks group the digits: 1,234.50 and 1'234.50.
+        sign: each number has a sign of money or percent before or behind it: "$", "%".
     """
 
     kind: str = "string"
     comma: bool = False
     grouped: bool = False
+    sign: str = ""
 
     @property
     def words(self) -> str:
         """For a person, what is unusual; "" for nothing."""
-        return "with a decimal comma" if self.comma else "digits in groups of three" if self.grouped else ""
+        how = "with a decimal comma" if self.comma else "digits in groups of three" if self.grouped else ""
+        return ", ".join(filter(None, (how, f"without the {self.sign}" if self.sign else "")))
 
 
 def form_of(values: Texts, *, is_id: bool = False) -> Form:
@@ -92,6 +97,9 @@ def form_of(values: Texts, *, is_id: bool = False) -> Form:
         return Form()
     if is_id and _share(given, PLUS) + _share(given, EXPONENT) > 0:
         return Form()
+    if not is_id and (sign := _sign(given)):
+        form = form_of(_without(given, sign))
+        return replace(form, kind="float64", sign=sign) if form.kind in ("int64", "float64") else Form()
     plain = _share(given, NUMBER)
     if plain >= 1 - STRAY:
         whole = _share(given, WHOLE)
@@ -103,6 +111,19 @@ def form_of(values: Texts, *, is_id: bool = False) -> Form:
     if plain > 0 and plain + _share(given, INFINITE) >= 1 - STRAY:
         return Form("float64")
     return _marked_form(given, plain, is_id=is_id)
+
+
+def _sign(given: Texts) -> str:
+    """The sign of money or percent that nearly all numbers have; "": they have none, or several."""
+    signed = given.filter(pc.match_substring_regex(given, SIGNED))
+    if len(signed) < (1 - STRAY) * len(given):
+        return ""
+    found = pc.replace_substring_regex(signed, rf"[^{SIGNS}]", "").unique().to_pylist()
+    return str(found[0]) if len(found) == 1 else ""
+
+
+def _without(texts: Texts, sign: str) -> Texts:
+    return pc.utf8_trim_whitespace(pc.replace_substring(texts, sign, ""))
 
 
 def _marked_form(given: Texts, plain: float, *, is_id: bool) -> Form:
@@ -129,6 +150,15 @@ def _marked_form(given: Texts, plain: float, *, is_id: bool) -> Form:
     if _share(given, MARKED) + plain >= 1 - STRAY:
         return Form("float64", grouped=True)
     return Form()
+
+
+def mixed_marks(values: Texts) -> bool:
+    """True for numbers of which some have a decimal comma and some a decimal point: 1,5 and 2.5."""
+    given = given_of(values)
+    comma, point = r"^\s*[+-]?\d+,\d+\s*$", r"^\s*[+-]?\d+\.\d+\s*$"
+    if not len(given) or _share(given, comma) + _share(given, NUMBER) < 1 - STRAY:
+        return False
+    return min(_share(given, comma), _share(given, point)) > STRAY
 
 
 def form_of_column(column: Texts, *, is_id: bool) -> Form:
@@ -181,7 +211,7 @@ def read(values: Texts, form: Form) -> pa.Array | pa.ChunkedArray:
     if form.kind.startswith("list"):
         known = {text: list_of(text, form.kind) for text in given.unique().to_pylist()}
         return pa.array([known[text] for text in given.to_pylist()], KINDS[form.kind])
-    text = pc.utf8_trim_whitespace(given)
+    text = _without(given, form.sign) if form.sign else pc.utf8_trim_whitespace(given)
     if form.comma:
         pattern = rf"{COMMA}|{WITHOUT_COMMA}"
     elif form.grouped:

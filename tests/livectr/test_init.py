@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 import shlex
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -238,6 +240,21 @@ def test_a_column_of_nan_alone_is_empty(
     assert "every value is empty" in capsys.readouterr().out
 
 
+def test_what_dataframes_write_beside_the_rows(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The number of a row is left out, shuffled or not; a label is 1.0 or NaN."""
+    rows = [
+        row | {"Unnamed: 0": i * 7 % 600, "clicked": 1.0 if row["clicked"] else math.nan}
+        for i, row in enumerate(shop_rows())
+    ]
+    table = pa.Table.from_pylist([row | {"__index_level_0__": i * 7 % 600} for i, row in enumerate(rows)])
+    pq.write_table(table, here / "shop.parquet")
+    assert init(here / "shop.parquet") == 0
+    out = capsys.readouterr().out
+    for name in ("Unnamed: 0", "__index_level_0__"):
+        assert cells(out, name)[1:] == ["left out", "the number of a row, as dataframes write it"]
+    assert examples(here / "shop").column("label").to_pylist() == [row["clicked"] for row in shop_rows()]
+
+
 def test_parquet_with_its_own_types(here: Path) -> None:
     table = pa.Table.from_pylist(shop_rows()).drop_columns(["nothing"])
     times = pa.array(table.column("seen_at").to_numpy() * 1_000_000, pa.timestamp("us", "UTC"))
@@ -427,6 +444,22 @@ def test_a_column_that_is_no_time_says_why(here: Path, capsys: pytest.CaptureFix
     ):
         rows = [row | ({} if i % 4 else {"seen_at": value}) for i, row in enumerate(shop_rows())]
         assert words in says(capsys, write_csv(here / "shop.csv", rows))
+    texts = [
+        row | {"seen_at": "2025-11-24 16:00:00" if i % 20 else "0000-00-00"}
+        for i, row in enumerate(shop_rows())
+    ]
+    words = "has 30 of 600 values, such as 0000-00-00, that are no epoch time"
+    file = write_csv(here / "shop.csv", texts)
+    assert f"seen_at {words}" in says(capsys, file)
+    assert f"column 'seen_at' {words}" in says(capsys, file, "--time", "seen_at")
+    mixed = [
+        row | {"seen_at": row["seen_at"] if i % 2 else "2025-11-24T16:00:00"}
+        for i, row in enumerate(shop_rows())
+    ]
+    assert "has 300 numbers, such as 17" in says(capsys, write_csv(here / "shop.csv", mixed))
+    rows = [row | {"seen_at": 24112025} for row in shop_rows()]
+    looks = "24112025 looks like a date written DDMMYYYY; write it as YYYYMMDD"
+    assert looks in says(capsys, write_csv(here / "shop.csv", rows), "--time", "seen_at")
     rows = [row | {"seen_at": row["seen_at"] * (1 if i % 2 else 1000)} for i, row in enumerate(shop_rows())]
     assert "of several units: 50% milliseconds" in says(capsys, write_csv(here / "shop.csv", rows))
 
@@ -438,8 +471,14 @@ def test_a_label_by_a_rule(here: Path, capsys: pytest.CaptureFixture[str]) -> No
     for row in stars:
         del row["clicked"], row["clicked_at"]
     file = write_csv(here / "shop.csv", stars)
-    for rule, source in (("stars>=5", "stars"), ("event=click", "event")):
-        made = here / source
+    for rule, source in (
+        ("stars>=5", "stars"),
+        ("event=click", "event"),
+        ("stars>4", "stars"),
+        ("stars=5.0", "stars"),
+        ("event!=view", "event"),
+    ):
+        made = here / re.sub(r"\W", "_", rule)
         other = "event" if source == "stars" else "stars"
         assert init(file, "--out", str(made), label=rule) == 0
         out = capsys.readouterr().out
@@ -447,6 +486,13 @@ def test_a_label_by_a_rule(here: Path, capsys: pytest.CaptureFixture[str]) -> No
         assert cells(out, other)[1] == "left out"  # it tells the label
         assert examples(made).column("label").to_pylist() == [row["clicked"] for row in rows]
     assert "'many' of 'stars>=many' is no number" in says(capsys, file, label="stars>=many")
+    never = says(capsys, file, label="event=Click")
+    assert "'event=Click' is false in all of the first 600 rows" in never
+    assert "its column is click, view" in never or "its column is view, click" in never
+    rows_of_stars = [{**row, "stars": "" if i % 50 == 3 else row["stars"]} for i, row in enumerate(stars)]
+    file = write_csv(here / "some.csv", rows_of_stars)
+    init(file, "--out", str(here / "some"), label="stars>=4")
+    assert "column 'stars' is empty, not a value" in capsys.readouterr().err
     assert "holds string, no numbers to compare" in says(capsys, file, label="event>=3")
     assert "there is no column 'star>=5'" in says(capsys, file, label="star>=5")
 
@@ -547,7 +593,7 @@ def test_what_cannot_be_guessed_names_its_flag(here: Path, capsys: pytest.Captur
     assert "no column is a time. Say --time COLUMN, or --time row" in message
     rows = [row | {"date": "24/11/2025"} for row in rows]
     message = says(capsys, write_csv(here / "odd.csv", rows))
-    assert "date: 24/11/2025 is no epoch time of 2000 to 2100 and no ISO 8601 date." in message
+    assert "date is 24/11/2025, which is no epoch time of 2000 to 2100 and no ISO 8601 date." in message
     rows = [row | {"clicked": 0} for row in shop_rows()]
     message = says(capsys, write_csv(here / "zeros.csv", rows))
     assert "column 'clicked' is 0 in all of the first 600 rows" in message

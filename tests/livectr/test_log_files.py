@@ -36,6 +36,7 @@ from livectr.logs.account import Account
 from livectr.logs.arrow_rows import row_bytes
 from livectr.logs.files import log_rows
 from livectr.logs.formats import CRITEO
+from livectr.logs.names import names_something
 from livectr.logs.times import epoch_ms
 from livectr.logs.times import form_of as times_of
 from livectr.logs.values import form_of, form_of_column, misfits, read, valued
@@ -143,17 +144,21 @@ PLAIN = "".join(f"17640000{i:02d},{i % 9},shoes,{i % 2}\n" for i in range(60))
         ("\ufeff\ufeff" + HEAD + PLAIN + "\ufeff" + HEAD + PLAIN, 120),
         (HEAD + PLAIN + "1764000099,1,ca\rr,0\n" + PLAIN, 120),
         (HEAD + PLAIN.replace("shoes", "a\0b", 2), 60),
+        (HEAD + PLAIN + '"ts", "user", "title", "click"\n' + PLAIN, 120),
+        ((HEAD + PLAIN).replace(",", "\x01"), 60),
+        (HEAD + PLAIN.replace("shoes", "title"), 60),
     ],
     ids=[
         *("plain", "comment", "mark", "sep", "tabs", "separator at the end", "escapes", "line ends"),
         *("open quote", "two open quotes", "one more", "two files", "return", "zeros"),
+        *("a quoted header", "Hive", "a value that is a name"),
     ],
 )
 def test_a_csv_as_people_have_it(tmp_path: Path, content: str, kept: int) -> None:
     found, account = rows_of(written(tmp_path / "log.csv", content))
     assert account.kept == kept and list(found[0]) == ["ts", "user", "title", "click"]
     assert account.rows == kept + account.count
-    strange = ('"open', '"again', "two,fields", "ca\rr", "\n\ufeff")
+    strange = ('"open', '"again', "two,fields", "ca\rr", "\n\ufeff", '"ts", ')
     assert account.count == sum(map(content.count, strange))
 
 
@@ -179,6 +184,18 @@ def test_the_line_of_a_row_is_the_files(tmp_path: Path) -> None:
         ("log.csv", b'a,"b\nc"\n1,2\n', r'column 2 is named "b\\nc"; rename it'),
         ("log.csv", b"a,b\0\n1,2\n", "holds zero bytes"),
         ("log.csv", b"u1,8,c,0\nu2,9,d,1\n", "the first line must name the columns; it is 'u1,8,c,0'"),
+        (
+            "log.csv",
+            (HEAD + PLAIN + "ts,title,user,click\n" + PLAIN).encode(),
+            "line 62 names the columns once more, and in another way than the first line: 'ts,title,user",
+        ),
+        (
+            "log.csv",
+            (HEAD + PLAIN + "ts,user,title,price\n" + PLAIN).encode(),
+            "line 62 names the columns once",
+        ),
+        ("log.csv.zst", b"\x28\xb5\x2f\xfd", "is compressed by zstd; unpack it: unzstd"),
+        ("log.xlsx", ZIPPED, "is a ZIP archive, as .zip and .xlsx are; unpack it, or export it as CSV"),
         ("log.csv", b"1,2\n3,4\n", "the first line must name the columns; it is '1,2'"),
         (
             "log.csv",
@@ -188,6 +205,8 @@ def test_the_line_of_a_row_is_the_files(tmp_path: Path) -> None:
         ("log.jsonl", ZIPPED, "is a ZIP archive"),
         ("log.parquet", ZIPPED, "is a ZIP archive, as .zip and .xlsx are, not Parquet; unpack it"),
         ("log.csv", gzip.compress(b"a,b\n1,2\n", mtime=0), "is gzipped, not text; name it .gz"),
+        ("log.parquet.gz", gzip.compress(b"PAR1", mtime=0), "is gzipped, not Parquet; unpack it: gunzip"),
+        ("log.jsonl", b'{"a": 1},\n{"a": 2},\n', "each line ends with a comma"),
         ("log.csv.gz", b"a,b\n1,2\n", "is not gzipped; name it without .gz"),
         ("log.csv", b"PAR1" + bytes(9), "is Parquet, not text; name it .parquet"),
         ("log.parquet", b"a,b\n1,2\n", "is text, not Parquet; name it .csv or .jsonl"),
@@ -209,6 +228,25 @@ def test_the_line_of_a_row_is_the_files(tmp_path: Path) -> None:
 def test_what_is_no_log_is_a_sentence(tmp_path: Path, name: str, content: bytes, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         rows_of(written(tmp_path / name, content))
+
+
+def test_a_row_without_the_last_separator_is_counted_as_the_others(tmp_path: Path) -> None:
+    account = rows_of(written(tmp_path / "log.csv", HEAD + PLAIN.replace("\n", ",\n") + PLAIN[:19] + "\n"))[1]
+    assert account.first == ["line 62: 4 columns, not 5"]
+
+
+def test_the_end_of_a_name_may_have_capitals(tmp_path: Path) -> None:
+    assert rows_of(written(tmp_path / "log.csv.GZ", gzip.compress((HEAD + PLAIN).encode())))[1].kept == 60
+
+
+@pytest.mark.parametrize("name", ["movieId", "userid", "ad_id", "ID", "C14", "paId", "uid"])
+def test_a_name_says_an_id(name: str) -> None:
+    assert names_something(name)
+
+
+@pytest.mark.parametrize("name", ["bid", "amount_paid", "maxBid", "is_valid", "BID", "grid", "bid_floor"])
+def test_a_name_that_ends_like_an_id_says_none(name: str) -> None:
+    assert not names_something(name)
 
 
 def test_latin_1_is_named_with_its_line(tmp_path: Path) -> None:
@@ -399,6 +437,10 @@ def test_a_log_of_criteo_has_names(tmp_path: Path) -> None:
         (["123,456", "789,112"], "string", ["123,456", "789,112"]),
         (["100,000", "789,112"], "float64", [100000.0, 789112.0]),
         (["0,125", "1,500"], "float64", [0.125, 1.5]),
+        (["$3.50", "$1,200.00", "-$2"], "float64", [3.5, 1200.0, -2.0]),
+        (["3,50 €", "12,00€"], "float64", [3.5, 12.0]),
+        (["5%", "12.5 %", ""], "float64", [5.0, 12.5, None]),
+        (["$3", "€4"], "string", ["$3", "€4"]),
         (["1 234,50", "900,00", "1\u202f000"], "float64", [1234.5, 900.0, 1000.0]),
         (["1'234.50", "900.25"], "float64", [1234.5, 900.25]),
         ([f"{2**60 + 1}.0", "3.0"], "int64", [2**60 + 1, 3]),
@@ -486,6 +528,8 @@ MS = 1_764_000_000_000
         (pa.array([2025112416, 2025112500]), MS),
         (pa.array([20251124160000, 20251124170500]), MS),
         (pa.array([202511241600, 202511241705]), MS),
+        (pa.array([251124160000, 251124160500]), MS),
+        (pa.array([20251124160000123, 20251124170500456]), MS + 123),
         (pa.array([14102100, 14102123]), 1_413_849_600_000),
         (pa.array([820_454_400, 825_000_000]), 820_454_400_000),  # 1996
         (pa.array([dt.date(2025, 11, 24)]), 1_763_942_400_000),
@@ -507,6 +551,12 @@ def test_one_bad_time_is_one_row() -> None:
     years = pa.array([*[MS] * 299, 253_402_214_400_000], pa.timestamp("ms"))
     form = times_of(years)
     assert form is not None and epoch_ms(years, form).null_count == 1
+
+
+@pytest.mark.parametrize(("number", "form"), [(24112025, "DDMMYYYY"), (11242025, "MMDDYYYY")])
+def test_a_date_whose_year_is_last_is_refused(number: int, form: str) -> None:
+    with pytest.raises(ConfigError, match=f"{number:08d} looks like a date written {form}"):
+        times_of(pa.array([number] * 9), named=True)
 
 
 @pytest.mark.parametrize("ms", [MS, 820_454_400_000])

@@ -134,6 +134,10 @@ def head_of(
     rest = text[header.stops[0] :]
     if _names_are_values(found, rest, dialect):
         raise _no_header(text[: header.stops[0]], path)
+    if len(found) == 1 and (mark := _unread_separator(found[0], rest)):
+        raise ConfigError(
+            f"{path}: its columns seem to be separated by {mark!r}; write commas, tabs, semicolons or bars."
+        )
     rows = _records(rest, dialect, 100).fields
     if len(rows) and (rows == len(found) + 1).mean() > 0.5:
         return replace(head, names=[*head.names, ""], empty_end=True)
@@ -236,6 +240,16 @@ def _names_are_values(names: list[str], rest: bytes, dialect: Dialect) -> bool:
     values = _fields(rest[row.begins[0] : row.stops[0]], dialect)
     numbers = [name for name, value in zip(names, values, strict=False) if _is_number(value)]
     return len(numbers) > 1 and all(map(_is_number, numbers))
+
+
+def _unread_separator(name: str, rest: bytes) -> str:
+    """A mark that is as often in nearly all rows as in the only column's name; "": there is none."""
+    rows = [row for row in rest.decode(errors="replace").splitlines()[:100] if row]
+    for mark in " ~:^#\x1f":
+        count = name.strip().count(mark)
+        if count and sum(row.strip().count(mark) == count for row in rows) > 0.9 * len(rows):
+            return mark
+    return ""
 
 
 def _no_header(line: bytes, path: Path) -> ConfigError:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -173,27 +175,50 @@ def _behind(done: int, progress: Progress) -> Progress:
 
 
 def files_of(account: Account, kind: str | None = None) -> list[Path]:
-    """Log files in a folder and the folders in it, in the order of their paths; the account names the others.
+    """Log files in a folder and the folders in it, links as well; the account names the others.
+
+    They are in the order of their paths, and numbers in these in theirs: part-2 is before part-10.
 
     Args:
         account: of the folder.
         kind: format of the files that are read; None: all.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is none, or a link leads nowhere.
     """
     root = account.path
-    found = sorted(
-        path
-        for path in root.rglob("*")
-        if path.is_file() and not any(part[0] in "._" for part in path.relative_to(root).parts)
-    )
+    found = sorted(_inside(root), key=_by_numbers)
     chosen = [path for path in found if (of := _format_or_none(path)) and kind in (None, of)]
     if others := [path.relative_to(root).as_posix() for path in found if path not in chosen]:
         account.remark(f"{len(others):,} files of {root} are not read: {', '.join(others[:3])}")
     if not chosen:
         raise ConfigError(f"{root} has no file that ends in {', '.join(SUFFIXES)}.")
     return chosen
+
+
+def _inside(root: Path) -> Iterator[Path]:
+    """Files in a folder, and in the folders in it, but those whose names begin with "." or "_".
+
+    Raises:
+        ConfigError: a link leads nowhere, or into a folder that it is in.
+    """
+    for folder, folders, files in os.walk(root, followlinks=True):
+        folders[:] = [name for name in folders if name[0] not in "._"]
+        here = Path(folder)
+        around = {one.resolve() for one in (here, *here.parents)}
+        for name in folders:
+            if (here / name).resolve() in around:
+                raise ConfigError(f"{here / name} links to a folder that it is in; remove the link.")
+        for path in (here / name for name in files if name[0] not in "._"):
+            if not path.exists():
+                raise ConfigError(f"{path} links to nothing; mend or remove the link.")
+            if path.is_file():
+                yield path
+
+
+def _by_numbers(path: Path) -> tuple[str | int, ...]:
+    """Parts of a path in turn: text, number, text, and so on."""
+    return tuple(int(part) if part.isdecimal() else part for part in re.split(r"([0-9]+)", path.as_posix()))
 
 
 def layout_of(path: Path) -> Layout | None:

@@ -196,6 +196,8 @@ def test_the_line_of_a_row_is_the_files(tmp_path: Path) -> None:
         ),
         ("log.csv.zst", b"\x28\xb5\x2f\xfd", "is compressed by zstd; unpack it: unzstd"),
         ("log.xlsx", ZIPPED, "is a ZIP archive, as .zip and .xlsx are; unpack it, or export it as CSV"),
+        ("log.csv", (HEAD + PLAIN).replace(",", " ").encode(), "its columns seem to be separated by ' '"),
+        ("log.csv", (HEAD + PLAIN).replace(",", "~").encode(), "its columns seem to be separated by '~'"),
         ("log.csv", b"1,2\n3,4\n", "the first line must name the columns; it is '1,2'"),
         (
             "log.csv",
@@ -409,6 +411,28 @@ def test_a_folder_is_all_files_in_it(tmp_path: Path) -> None:
     written(root / "dt=26.csv", "n,name\n1,2\n").write_bytes(b"\xff\xfea\0")
     with pytest.raises(ConfigError, match=r"dt=26\.csv is UTF-16"):
         rows_of(root)
+
+
+def test_numbers_in_the_names_of_files_are_in_their_order(tmp_path: Path) -> None:
+    for number in (1, 2, 10, 11):
+        written(tmp_path / f"part-{number}.csv", f"user,item\nu,{number}\n")
+    assert [row["item"] for row in rows_of(tmp_path)[0]] == ["1", "2", "10", "11"]
+
+
+def test_links_are_followed_and_lead_somewhere(tmp_path: Path) -> None:
+    logs, other = tmp_path / "logs", tmp_path / "other"
+    logs.mkdir()
+    other.mkdir()
+    written(other / "a.csv", HEAD + PLAIN)
+    (logs / "linked").symlink_to(other)
+    assert rows_of(logs)[1].kept == 60
+    (other / "around").symlink_to(logs)
+    with pytest.raises(ConfigError, match="around links to a folder that it is in"):
+        rows_of(logs)
+    (other / "around").unlink()
+    (logs / "b.csv").symlink_to(tmp_path / "nowhere.csv")
+    with pytest.raises(ConfigError, match=r"b\.csv links to nothing"):
+        rows_of(logs)
 
 
 def test_a_log_of_criteo_has_names(tmp_path: Path) -> None:

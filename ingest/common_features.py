@@ -39,6 +39,8 @@ I64 = npt.NDArray[np.int64]
 
 WORTHWHILE = 0.5
 """Groups per row above which rows are not grouped, because grouping would cost more than it saves."""
+FEW = 64
+"""Rows of a batch up to which it is not grouped, for the same reason."""
 
 
 @dataclass(frozen=True)
@@ -194,17 +196,25 @@ def sharing(
 ) -> Callable[[Examples, Statistics | None], AnyFeatures]:
     """Extraction of examples with shared common features, with the results of `track.features`.
 
-    Computed features are computed once a group; features that are read are grouped afterwards.
+    Computed features are computed once a group; features that are read are grouped afterwards. At most FEW
+    examples are not grouped.
 
     Args:
         pipeline: whose features are extracted.
         track: materialized features, if any.
         extractor: makes the extractor of the plan, and of a part of it.
     """
-    if track.materialized is None:
-        return CommonExtractor(pipeline, extractor(pipeline.plan), extractor).features
+    grouped = CommonExtractor(pipeline, extractor(pipeline.plan), extractor)
     common = Common.of(pipeline)
-    return lambda examples, statistics: CommonFeatures.of(track.features(examples, statistics).host(), common)
+
+    def features(examples: Examples, statistics: Statistics | None) -> AnyFeatures:
+        if len(examples) <= FEW:
+            return track.features(examples, statistics)
+        if track.materialized is None:
+            return grouped.features(examples, statistics)
+        return CommonFeatures.of(track.features(examples, statistics).host(), common)
+
+    return features
 
 
 class CommonExtractor:

@@ -31,6 +31,7 @@ from livectr.trainer.content.refresh import refreshes_of
 from livectr.trainer.delayed.heads import Heads
 from livectr.trainer.des.exchange_choice import named_exchange
 from livectr.trainer.des.skipped import Skipped
+from livectr.trainer.des.step import DesStep
 from livectr.trainer.holds import Holds
 from livectr.trainer.learner import Learner
 from livectr.trainer.main_step import main_step, open_tiers
@@ -186,7 +187,7 @@ def build(
         control=control,
         contents=contents,
         stream=stream,
-        cuts=_batcher(setup, stream, progress),
+        cuts=_batcher(setup, stream, progress, step),
         learners=learners,
         progress=progress,
         each=parts,
@@ -246,8 +247,9 @@ def _checkpoint(setup: Setup) -> Checkpointer | None:
     )
 
 
-def _batcher(setup: Setup, stream: RankStream, progress: Progress) -> Batcher:
+def _batcher(setup: Setup, stream: RankStream, progress: Progress, step: DesStep) -> Batcher:
     options = setup.options
+    blocks = stream.extraction.on_host and not step.storage.tiered
     return Batcher(
         stream.source,
         setup.control,
@@ -258,6 +260,8 @@ def _batcher(setup: Setup, stream: RankStream, progress: Progress) -> Batcher:
         times=Times(options.batch_interval_ms, options.longest_wait_s),
         follows=stream.follows,
         recorded=options.checkpoint_folder is not None,
+        together=stream.feed.together if blocks else None,
+        until=options.max_steps,
     )
 
 

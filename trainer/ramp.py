@@ -13,6 +13,7 @@ the learning rate, increase the batch size"):
 for any number of ranks, and after a restart.
 """
 
+import sys
 from dataclasses import dataclass
 
 SLOPE, LEAST = 2048, 4
@@ -40,6 +41,13 @@ class BatchRamp:
         if not self.slope:
             return self.most
         return min(self.most, max(self.least, seen // self.slope))
+
+    def alike(self, seen: int) -> int:
+        """Number of batches after `seen` examples that have the same size; a large one where all have."""
+        size = self.size(seen)
+        if not self.slope or size == self.most:
+            return sys.maxsize
+        return -(-((size + 1) * self.slope - seen) // size)
 
     @property
     def choose_from(self) -> int:

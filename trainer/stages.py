@@ -261,11 +261,12 @@ class Stages:
     def advance(self, cut: Cut | None) -> None:
         """Move every batch one stage on, and let a new batch in if there is a cut. Collective."""
         batch = self.extract(cut)
-        started = time.perf_counter()
-        learned = self.learn(self.fetch(self.exchange(batch)))
-        if learned is not None:
-            telemetry.STEP_SECONDS.observe(time.perf_counter() - started)
-            self.report(learned)
+        for part in (None,) if batch is None else batch.parts():
+            started = time.perf_counter()
+            learned = self.learn(self.fetch(self.exchange(part)))
+            if learned is not None:
+                telemetry.STEP_SECONDS.observe(time.perf_counter() - started)
+                self.report(learned)
 
     def drain(self) -> None:
         """Learn all batches that are in flight. Collective."""

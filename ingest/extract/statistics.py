@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,12 @@ class Statistics:
             values = words if integral else words.view(np.float64)
             arrays.append(_statistic(node).update(state, values))
         return Statistics(self._plan, arrays)
+
+    @property
+    def steady(self) -> int:
+        """Number of examples that may be observed, in batches of any size, until a feature changes."""
+        pairs = zip(self.nodes, self.arrays, strict=True)
+        return min((_statistic(node).steady(array) for node, array in pairs), default=sys.maxsize)
 
     def state(self) -> dict[str, Array]:
         """Name → array, for a file or a version."""

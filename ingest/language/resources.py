@@ -74,3 +74,10 @@ class Statistic(ABC):
             observed: float64[B], or int64[B] when the node's first input is a whole number, bool or key; in
                 the global sequence.
         """
+
+    def steady(self, state: Array) -> int:
+        """Number of values that may be observed, in batches of any size, until the node's results change.
+
+        One update with all of them equals the updates of the batches.
+        """
+        return 0

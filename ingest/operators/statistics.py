@@ -10,6 +10,7 @@ Inputs are scalars. Values that are not finite, or beyond ±1e150 (whose squares
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -98,6 +99,16 @@ class Quantiles(Statistic):
             bounds = np.quantile(values[:fitted], np.arange(1, self.n) / self.n)
         kept = values if len(values) < self.fit_rows else values[:0]
         return np.concatenate([[float(len(bounds))], bounds, kept])
+
+    def steady(self, state: Array) -> int:
+        """Number of values up to the next fit."""
+        bounds, seen = int(state[0]), len(state) - 1 - int(state[0])
+        if bounds and not seen:
+            return sys.maxsize
+        fit = self.fit_rows
+        while fit // 2 > seen:
+            fit //= 2
+        return fit - seen
 
     def _fitted(self, seen: int) -> int:
         """Values of a fit: the largest of fit_rows, fit_rows // 2, fit_rows // 4, … that were seen.

@@ -12,6 +12,10 @@ Where a clock or the end of a log took part all the same, the batch is noted by 
 partition (trainer.stream.order_log). A batcher that follows such a log cuts these batches as they were, and
 all others by the frontier that no clock moves.
 
+A rank that learns alone cuts many small batches at once, as a block: to cut one takes longer than to learn
+it. A block has as many batches of one size as are ready, so that its batches are those that would have been
+cut one by one.
+
 Finals (ingest.join.label_join) ride along: they take no example's place, and a batch has at most as many
 finals as it may have examples.
 
@@ -20,14 +24,16 @@ a sample of the examples that are ready, and the orders of those that the batch 
 """
 
 import logging
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from livectr.ingest.common_features import FEW
 from livectr.trainer.comm.control import Control
 from livectr.trainer.ramp import BatchRamp
 from livectr.trainer.stream.cut import NEVER, SAMPLES, Cut, cut, decided, needed, sample
@@ -41,6 +47,8 @@ POLL_ROWS = 8192
 More would be learned for minutes while the lag of the log and the rows that are read stand still, and every
 checkpoint would write them.
 """
+BLOCK = 512
+"""Examples of a block, at most. More would let commits wait for it."""
 I64 = npt.NDArray[np.int64]
 
 
@@ -133,6 +141,8 @@ class Batcher:
         times: when a batch is cut before it is full.
         follows: batches of another run that are formed again; None: this run decides.
         recorded: keep for `take` what a clock or the end of a log has decided.
+        together: number of examples that the next block may have; None: each batch is cut alone.
+        until: step after which the run ends; None: none.
 
     Raises:
         ConfigError: the other run's batches had other settings.
@@ -150,6 +160,8 @@ class Batcher:
         times: Times = Times(),
         follows: OrderLog | None = None,
         recorded: bool = False,
+        together: Callable[[], int] | None = None,
+        until: int | None = None,
     ) -> None:
         self.source = source
         self.control = control
@@ -169,6 +181,8 @@ class Batcher:
         if follows is not None:
             follows.check(settings, source.topic_count)
         self._times = times
+        alone = finals or follows is not None or times.interval_ms is not None or control.world > 1
+        self._together, self._until = None if alone else together, until
         self._wait = False
         self._settled_s: float | None = None
         """Instant of time.monotonic() since which an example below the rank's frontier has waited."""
@@ -202,14 +216,14 @@ class Batcher:
         all_ended = bool(heads.ended.all())
         next_cut: Cut | None = None
         if chosen is None:
-            next_cut = self._cut(rows, heads, samples, size)
+            next_cut = self._block(size, min(frontier, strict)) or self._cut(rows, heads, samples, size)
         elif own is not None and (heads.chosen >= 0).all():
             next_cut = self._chosen(own, heads.chosen, chosen)
         if next_cut is not None:
             if self._recorded and not next_cut.natural:
                 self._noted[self.steps] = next_cut.of_partition
             self.seen += next_cut.examples
-            self.steps += 1
+            self.steps += next_cut.parts
             self._settled_s = None
         elif all_ended and self._follows is not None:
             self._release(f"the log ends at step {self.steps}, before step {self._follows.until}")
@@ -227,6 +241,28 @@ class Batcher:
         news = Decided(self._began, self._noted)
         self._began, self._noted = None, {}
         return news
+
+    def _block(self, size: int, below: int) -> Cut | None:
+        """Cut a block of whole batches; None if not even two are ready.
+
+        Args:
+            size: of a batch.
+            below: frontier that no clock and no end of a log has moved, or one before it.
+        """
+        if self._together is None or size > FEW:
+            return None
+        most = min(BLOCK, self._together()) // size
+        most = min(
+            most, self.ramp.alike(self.seen), sys.maxsize if self._until is None else self._until - self.steps
+        )
+        if most < 2:
+            return None
+        order, partition = self.source.orders(most * size)
+        parts = int(order.searchsorted(below)) // size
+        if parts < 2:
+            return None
+        n = parts * size
+        return Cut(np.array([n]), np.arange(n), order[:n], n, partition[:n].astype(np.int64), parts=parts)
 
     def _cut(self, rows: I64, heads: Headers, samples: I64, size: int) -> Cut | None:
         """Cut by the policy. Collective.

@@ -37,6 +37,7 @@ class Cut:
         natural: the batch is a function of the logs: no clock and no end of a log took part.
         decided: partition → number of examples, where a log of decisions chose them: they need not be the
             first of the sequence.
+        parts: equal batches, one after the other, that are cut at once: a block (`trainer.stream.batcher`).
     """
 
     counts: I64
@@ -46,6 +47,7 @@ class Cut:
     partition: I64
     natural: bool = True
     decided: Mapping[int, int] | None = None
+    parts: int = 1
 
     @property
     def of_partition(self) -> dict[int, int]:

@@ -44,12 +44,14 @@ class Extraction:
         depth: batches that are extracted at a time.
         examples: reads materialized features and computes the others.
         features: features of a batch's examples, common features shared if the options say so.
+        on_host: all features are computed on the host, so that a block's may be computed at once.
     """
 
     compiled: Callable[[FeaturePlan], Extract]
     examples: ExampleFeatures
     features: Callable[[Examples, Statistics], AnyFeatures]
     depth: int
+    on_host: bool
 
     @staticmethod
     def open(setup: Setup) -> Extraction:
@@ -66,4 +68,5 @@ class Extraction:
         examples = setup.closed(ExampleFeatures.open(pipeline, options.materialized, compiled))
         features = sharing(pipeline, examples, compiled) if options.common_features else examples.features
         on_host = options.device == "cpu" or options.materialized is not None
-        return Extraction(compiled, examples, features, 1 if on_host or pipeline.plan.statistics else AHEAD)
+        depth = 1 if on_host or pipeline.plan.statistics else AHEAD
+        return Extraction(compiled, examples, features, depth, on_host and options.materialized is None)

@@ -12,6 +12,9 @@ Finishing a batch also updates the running statistics: by the whole batch, in th
 the same on every rank and for any number of ranks. A batch is extracted with the statistics after the
 previous batch, so that a plan with statistics has one batch in flight.
 
+A block of small batches (`trainer.stream.batcher`) is extracted as one, up to where a statistic would change
+their features.
+
 An example that could not be extracted goes to the dead letters, and its batch continues without it.
 """
 
@@ -19,9 +22,10 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -63,6 +67,8 @@ class Batch:
         late: bool[B], late positives, in the global sequence: no examples of their own.
         outcome: u8[B], labels of all rows, rank-major.
         cut: number of examples of the cut, those that could not be extracted included.
+        bounds: int64[P + 1], bounds of the P batches of a block, whose rows are in the global sequence; None:
+            it is one batch.
     """
 
     features: AnyFeatures
@@ -76,9 +82,28 @@ class Batch:
     late: npt.NDArray[np.bool_]
     outcome: npt.NDArray[np.uint8]
     cut: int
+    bounds: I64 | None = None
 
     def __len__(self) -> int:
         return len(self.sequence)
+
+    def parts(self) -> Iterator[Batch]:
+        """Batches of a block."""
+        if self.bounds is None:
+            yield self
+            return
+        for start, end in pairwise(self.bounds.tolist()):
+            rows = slice(start, end)
+            yield replace(
+                self,
+                features=self.features.take(np.arange(start, end)),
+                label=self.label[rows],
+                sequence=np.arange(end - start),
+                outcome=self.outcome[rows],
+                cut=self.cut // (len(self.bounds) - 1),
+                bounds=None,
+                **{name: getattr(self, name)[rows] for name in IDS},
+            )
 
     @property
     def examples(self) -> int:
@@ -124,6 +149,7 @@ class Feed:
         extract: features of examples (ingest.materialized.features, ingest.common_features); `depth` threads
             call it, one in training order.
         depth: most batches in flight; 1 for plans with statistics.
+        plain: features of the examples of a block, not grouped; None: `extract`.
 
     Attributes:
         statistics: of the plan, after the finished batches.
@@ -138,12 +164,13 @@ class Feed:
         statistics: Statistics,
         dead_letters: DeadLetters,
         depth: int = 1,
+        plain: Callable[[Examples, Statistics], AnyFeatures] | None = None,
     ) -> None:
         if depth > 1 and statistics.nodes:
             raise ValueError("a batch is extracted with the statistics after the batch before it")
         self.statistics, self.depth = statistics, depth
         self._source = source
-        self._extract = extract
+        self._extract, self._plain = extract, plain or extract
         self._control = control
         self._dead_letters = dead_letters
         self._worker = ThreadPoolExecutor(depth, thread_name_prefix="extract")
@@ -151,8 +178,12 @@ class Feed:
 
     @property
     def in_flight(self) -> int:
-        """Batches that were begun and not finished, at most `depth`."""
-        return len(self._flights)
+        """Batches that were begun and not finished; those of at most `depth` blocks."""
+        return sum(flight.cut.parts for flight in self._flights)
+
+    def together(self) -> int:
+        """Number of examples of the next cut that may be extracted at once."""
+        return self.statistics.steady - sum(flight.cut.examples for flight in self._flights)
 
     def __call__(self, cut: Cut | None) -> Batch | None:
         """Begin the next batch if there is a cut. Collective.
@@ -160,7 +191,7 @@ class Feed:
         Returns:
             The oldest batch in flight, where there is no cut or no room for the next; else None.
         """
-        room = cut is not None and self.in_flight < self.depth
+        room = cut is not None and len(self._flights) < self.depth
         batch = None if room or not self._flights else self._finish(self._flights.popleft())
         if cut is not None:
             self._begin(cut)
@@ -170,7 +201,9 @@ class Feed:
         """Take a batch and start to extract it."""
         count, last = int(cut.counts[self._control.rank]), int(cut.order[-1])
         own = self._source.pop(count, last, cut.decided)
-        self._flights.append(_Flight(cut, own, self._worker.submit(self._features, own, self.statistics)))
+        extract = self._extract if cut.parts == 1 else self._plain
+        features = self._worker.submit(self._features, extract, own, self.statistics)
+        self._flights.append(_Flight(cut, own, features))
 
     def _finish(self, flight: _Flight) -> Batch:
         """Wait for the features of a batch in flight. Collective."""
@@ -204,16 +237,20 @@ class Feed:
             late=late,
             outcome=outcome,
             cut=cut.examples,
+            bounds=_bounds(ok, cut.parts) if cut.parts > 1 else None,
         )
 
     def close(self) -> None:
         """Wait for the worker; what is in flight is dropped."""
         self._worker.shutdown(wait=True, cancel_futures=True)
 
-    def _features(self, own: Examples, statistics: Statistics) -> AnyFeatures:
+    @staticmethod
+    def _features(
+        extract: Callable[[Examples, Statistics], AnyFeatures], own: Examples, statistics: Statistics
+    ) -> AnyFeatures:
         """In a worker thread."""
         with telemetry.EXTRACT_SECONDS.time():
-            return self._extract(own, statistics)
+            return extract(own, statistics)
 
     def _refuse(self, own: Examples, failed: npt.NDArray[np.bool_]) -> None:
         topic = self._source.pipeline.log.impressions.topic
@@ -229,6 +266,11 @@ class Feed:
                 f"{own.time_ms[row]} ms (order {own.order[row]}), has too many values",
                 json.dumps(values, ensure_ascii=False, default=repr).encode("utf-8", "replace"),
             )
+
+
+def _bounds(ok: npt.NDArray[np.bool_], parts: int) -> I64:
+    """Bounds int64[P + 1] of the examples that could be extracted, by part."""
+    return np.concatenate([[0], np.cumsum(ok.reshape(parts, -1).sum(1))]).astype(np.int64)
 
 
 def _words(own: Examples, features: AnyFeatures) -> I64:

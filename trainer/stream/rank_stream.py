@@ -77,7 +77,15 @@ class RankStream:
         )
         features, control = extraction.features, setup.control
         depth = extraction.depth
-        feed = Feed(source, features, control, statistics=statistics, dead_letters=letters, depth=depth)
+        feed = Feed(
+            source,
+            features,
+            control,
+            statistics=statistics,
+            dead_letters=letters,
+            depth=depth,
+            plain=extraction.examples.features,
+        )
         return RankStream(extraction, letters, follows, source, watch, setup.closed(feed))
 
 

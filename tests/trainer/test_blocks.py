@@ -1,0 +1,135 @@
+"""Blocks: many small batches are cut, read and extracted at once, and are learned as if each came alone."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from livectr.ingest.operators.statistics import Quantiles
+from livectr.ingest.pipeline import Pipeline
+from livectr.trainer.checkpoint.manifest import newest_manifest
+from livectr.trainer.comm.control import Control
+from livectr.trainer.ramp import BatchRamp
+from livectr.trainer.run import TrainOptions, train
+from livectr.trainer.stages import Stages
+from livectr.trainer.stream import batcher
+from livectr.trainer.stream.batcher import Batcher, Times
+from livectr.trainer.stream.cut import Cut
+from livectr.trainer.stream.header import Flags
+from tests.tiers import examples
+from tests.trainer.ad_logs import ad_pipeline, write_files
+from tests.trainer.run_result import Result, assert_same
+from tests.trainer.scripted_batches import logs
+from tests.trainer.scripted_source import Batch, Log, ScriptedSource
+
+IMPRESSIONS = 700
+FAILING = {3, 4, 301, 302, 699}
+RAMP = dict(batch_size=80, batch_ramp=30, batch_min=3)
+
+
+@given(st.integers(1, 90), st.integers(0, 9), st.integers(1, 9), st.integers(0, 999))
+def test_a_ramp_knows_how_many_batches_are_alike(most: int, slope: int, least: int, seen: int) -> None:
+    ramp = BatchRamp(most, slope, least)
+    size, alike = ramp.size(seen), ramp.alike(seen)
+    assert all(ramp.size(seen + n * size) == size for n in range(min(alike, 100)))
+    assert alike > 10**9 or ramp.size(seen + alike * size) > size
+
+
+def batches(log: Log, seed: int, together: int | None, until: int | None) -> tuple[list[Batch], bool]:
+    """Batches of a log that arrives as a seed says, and whether some were cut as a block."""
+    source, rng = ScriptedSource(log, seed, most=9), random.Random(seed)
+    room = None if together is None else (lambda: rng.randint(0, together))
+    ramp = BatchRamp(12, 6, 2)
+    cuts = Batcher(source, Control(), ramp=ramp, times=Times(poll_s=0), together=room, until=until)
+    found: list[Batch] = []
+    blocks = False
+    while cuts.steps != until and not (round_ := cuts.round(Flags())).ended:
+        if round_.cut is not None:
+            rows, parts = source.pop(int(round_.cut.counts[0])), round_.cut.parts
+            assert [row[0] for row in rows] == round_.cut.order.tolist()
+            size = len(rows) // parts
+            found += [rows[n * size : (n + 1) * size] for n in range(parts)]
+            blocks |= parts > 1
+    return found, blocks
+
+
+@examples(100)
+@given(logs(), st.integers(0, 99), st.sampled_from([None, 3, 9]))
+def test_batches_of_blocks_are_those_that_are_cut_alone(log: Log, seed: int, until: int | None) -> None:
+    want, _ = batches(log, seed, None, until)
+    assert batches(log, seed + 1, 30, until)[0] == want
+
+
+def test_blocks_are_cut() -> None:
+    log = {p: sorted(random.Random(p).choices(range(50), k=30)) for p in range(4)}
+    assert batches(log, 1, 30, None)[1]
+
+
+@given(st.integers(2, 5), st.integers(0, 60), st.lists(st.integers(0, 30), max_size=9), st.integers(0, 99))
+def test_bins_stay_until_they_are_fitted_again(n: int, more: int, sizes: list[int], seed: int) -> None:
+    """As many values as `steady` says are one update, and no bound moves before the last of them."""
+    rng, bins = np.random.default_rng(seed), Quantiles(n, n + more)
+    state = bins.initial()
+    for size in sizes:
+        values = rng.normal(size=min(size, bins.steady(state)))
+        values[rng.random(len(values)) < 0.2] = np.nan
+        each = state
+        for value in values[:-1]:
+            each = bins.update(each, np.array([value]))
+            np.testing.assert_array_equal(bounds(each), bounds(state))
+        for value in values[-1:]:
+            each = bins.update(each, np.array([value]))
+        state = bins.update(state, values)
+        np.testing.assert_array_equal(each, state)
+
+
+def bounds(state: np.ndarray) -> np.ndarray:
+    return state[1 : 1 + int(state[0])]
+
+
+def pipeline() -> Pipeline:
+    """Fields of users, histories and bins."""
+    whole = ad_pipeline()
+    return replace(whole, dense={"price": whole.dense["price"]}, prerank=None)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_files(tmp_path_factory.mktemp("logs"), IMPRESSIONS, failing=FAILING)
+
+
+def run(source: str, root: Path, **options: int) -> Result:
+    given_: dict[str, object] = dict(checkpoint=str(root), threads=1, until_end=True, **RAMP, **options)
+    train(pipeline(), TrainOptions(source, **given_))  # type: ignore[arg-type]
+    return Result(root, pipeline())
+
+
+def test_a_run_in_blocks_has_the_bits_of_batches_alone(
+    tmp_path: Path, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that cannot be extracted, bins that are fitted again, and an end after a step inside a block."""
+    cuts: list[int] = []
+    advance = Stages.advance
+
+    def noting(self: Stages, cut: Cut | None) -> None:
+        cuts.append(0 if cut is None else cut.parts)
+        advance(self, cut)
+
+    monkeypatch.setattr(Stages, "advance", noting)
+    for steps in (7, 30):
+        run(source, tmp_path / "blocks", max_steps=steps)
+        manifest = newest_manifest(tmp_path / "blocks")
+        assert manifest is not None and manifest.step == steps
+    found = run(source, tmp_path / "blocks")
+    assert max(cuts) > 9
+    cuts.clear()
+    monkeypatch.setattr(batcher, "BLOCK", 1)
+    alone = run(source, tmp_path / "alone")
+    assert set(cuts) == {0, 1} and len(alone.predictions) == IMPRESSIONS - len(FAILING)
+    assert_same(found, alone, statistics=1)

@@ -78,12 +78,12 @@ class Fields {
         std::vector<std::pair<int64_t, int64_t>> sizes;  // the largest first: then threads end together
         for (size_t t = 0; t < tables_.size(); ++t) sizes.emplace_back(-occurrences(shape, t, offsets), t);
         std::sort(sizes.begin(), sizes.end());
-        livectr::parallel_for(sizes.size(), [&](int64_t i) {
+        each(total, sizes.size(), [&](int64_t i) {
             const auto [size, t] = sizes[i];
             group(shape, t, offsets, keys);
             batches_[t].open(*tables_[t], -size * threads > total);
         });
-        livectr::parallel_for(fields() * blocks(shape.most(), WIDE), [&](int64_t task) {
+        each(total, fields() * blocks(shape.most(), WIDE), [&](int64_t task) {
             const int64_t f = task % fields();
             const auto [first, last] = range(shape[f], task / fields(), WIDE);
             const Batch& batch = batches_[table_of_[f]];
@@ -211,6 +211,13 @@ class Fields {
     const RowLayout& layout() const { return tables_[0]->layout(); }
     static int64_t blocks(int64_t rows, int64_t size) { return (rows + size - 1) / size; }
 
+    // livectr::parallel_for of a batch of n keys; few keys are done before another thread has woken up.
+    template <typename Body>
+    static void each(int64_t n, int64_t count, Body&& body) {
+        if (n > GRAIN) return livectr::parallel_for(count, body);
+        for (int64_t i = 0; i < count; ++i) body(i);
+    }
+
     // First and last cell of a block of a field's rows.
     static std::pair<int64_t, int64_t> range(const Shape::Place& field, int64_t block, int64_t size) {
         return {field.first + std::min(field.rows, block * size),
@@ -231,7 +238,7 @@ class Fields {
         for (size_t t = 0; t < tables_.size(); ++t) {
             for (int64_t c = 0; c < batches_[t].chunks(); ++c) tasks.emplace_back(t, c);
         }
-        livectr::parallel_for(tasks.size(), [&](int64_t i) {
+        each(unique_.size(), tasks.size(), [&](int64_t i) {
             const auto [t, chunk] = tasks[i];
             visit(batches_[t], *tables_[t], chunk);
         });

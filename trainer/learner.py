@@ -8,12 +8,13 @@ from typing import TypeVar
 
 import torch
 
+from livectr.ingest.common_features import AnyFeatures
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.table.table import DynamicTable
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.des.batch import PreparedBatch
 from livectr.trainer.des.result import StepResult
-from livectr.trainer.des.step import DesStep, Teach
+from livectr.trainer.des.step import F32, DesStep, Teach
 from livectr.trainer.tables.policies import I64, Policies, State
 
 T = TypeVar("T")
@@ -56,6 +57,16 @@ class Learner:
         result = self.step.learn(prepared, teach)
         self.policies.after()
         return result
+
+    def learn_block(self, features: AnyFeatures, label: F32, bounds: I64) -> StepResult | None:
+        """Score and learn the batches of a block in one call; None: `learn` has to learn each.
+
+        Args:
+            features: see `DesStep.learn_block`.
+            label: see `DesStep.learn_block`.
+            bounds: see `DesStep.learn_block`.
+        """
+        return None if self.policies else self.step.learn_block(features, label, bounds)
 
     # ── state for checkpoints, by names in it ──
 

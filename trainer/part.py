@@ -43,9 +43,11 @@ class Part:
 
     Attributes:
         kind: of its file in a checkpoint, which rank 0 writes; "": it has no state.
+        by_step: it notes the step that brought examples.
     """
 
     kind: ClassVar[str] = ""
+    by_step: ClassVar[bool] = False
 
     def state(self) -> Arrays:
         """State for a checkpoint: equal for equal states."""

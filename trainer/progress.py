@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -57,14 +58,16 @@ class Progress:
         self.examples_before = self.examples
 
     def add(self, batch: Batch) -> None:
-        """Count a batch that was learned."""
-        self.steps += 1
+        """Count a batch, or the batches of a block, that were learned."""
+        bounds = [0, len(batch.time_ms)] if batch.bounds is None else batch.bounds.tolist()
+        self.steps += len(bounds) - 1
         self.examples += batch.examples
         self.seen += batch.cut
-        if len(batch.time_ms):
-            middle = (len(batch.time_ms) - 1) // 2
-            self.first_ms = self.first_ms or int(batch.time_ms.min())
-            self.event_ms = max(self.event_ms, int(np.partition(batch.time_ms, middle)[middle]))
+        for start, end in pairwise(bounds):
+            if start < end:
+                times, middle = batch.time_ms[start:end], (end - start - 1) // 2
+                self.first_ms = self.first_ms or int(times.min())
+                self.event_ms = max(self.event_ms, int(np.partition(times, middle)[middle]))
         self.field_keys += field_keys(batch.features, self._common, len(self.field_keys))
 
     def count_versions(self, flipped: int) -> None:

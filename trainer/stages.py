@@ -28,8 +28,9 @@ While the push holds a version, commits write checkpoints only. The last commit 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -91,6 +92,14 @@ class Learned:
 
     batch: Batch
     result: StepResult
+
+    def parts(self) -> Iterator[Learned]:
+        """Learned batches of a block."""
+        start = 0
+        for part in self.batch.parts():
+            rows = slice(start, start := start + len(part))
+            logits = {role: z[rows] for role, z in self.result.logits.items()}
+            yield Learned(part, replace(self.result, logits=logits, label=self.result.label[rows]))
 
 
 class ExchangeStage:
@@ -180,6 +189,13 @@ class LearnStage:
         result = self._main.learn(ready.prepared, batch.time_ms, self._teach(ready))
         return Learned(batch.without_finals(), result.of(batch.outcome < FINAL_NEGATIVE))
 
+    def block(self, batch: Batch) -> Learned | None:
+        """Learn the batches of a block in one call; None: each has to be learned alone."""
+        if self._heads is not None or self._weighted or batch.bounds is None:
+            return None
+        result = self._main.learn_block(batch.features, batch.label, batch.bounds)
+        return None if result is None else Learned(batch, result)
+
     def _teach(self, ready: Exchanged) -> Teach | None:
         """Lessons of a batch for the main model; None: its labels are all that it learns from."""
         if self._heads is not None and ready.heads is not None:
@@ -208,6 +224,10 @@ class ReportStage:
     def __call__(self, learned: Learned | None) -> None:
         """Count a learned batch, and evaluate it on rank 0; None: nothing was learned."""
         if learned is None:
+            return
+        if learned.batch.bounds is not None and self.evaluation is not None and self.evaluation.by_step:
+            for part in learned.parts():
+                self(part)
             return
         batch, began_ms = learned.batch, self.progress.began_ms
         self.progress.add(batch)
@@ -261,6 +281,13 @@ class Stages:
     def advance(self, cut: Cut | None) -> None:
         """Move every batch one stage on, and let a new batch in if there is a cut. Collective."""
         batch = self.extract(cut)
+        if batch is not None and batch.bounds is not None:
+            started, parts = time.perf_counter(), len(batch.bounds) - 1
+            if (block := self.learn.block(batch)) is not None:
+                for _ in range(parts):
+                    telemetry.STEP_SECONDS.observe((time.perf_counter() - started) / parts)
+                self.report(block)
+                return
         for part in (None,) if batch is None else batch.parts():
             started = time.perf_counter()
             learned = self.learn(self.fetch(self.exchange(part)))

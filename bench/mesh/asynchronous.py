@@ -18,8 +18,8 @@ from torch.futures import Future
 from bench.mesh.shard import F32, Network, Shard
 from bench.mesh.worker import Request, learn
 from livectr.ingest.plan.features import Features
+from livectr.kernels.network.small_batch import curvature
 from livectr.models.base import ModelConfig
-from livectr.trainer.des.result import curvature
 
 _numbers = itertools.count()
 _served: dict[int, Asynchronous] = {}

@@ -9,8 +9,8 @@ import torch.distributed as dist
 from bench.mesh.shard import F32, I64, Network, Shard
 from bench.mesh.worker import Request, learn
 from livectr.ingest.plan.features import Features
+from livectr.kernels.network.small_batch import curvature
 from livectr.models.base import ModelConfig
-from livectr.trainer.des.result import curvature
 
 
 class Synchronous:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from livectr.kernels.runtime.arrays import address
+from livectr.kernels.runtime.arrays import address, contiguous
 from livectr.kernels.runtime.library import quick_library
 
 F32 = npt.NDArray[np.float32]
@@ -91,6 +91,7 @@ class SmallBatchNetwork:
     Attributes:
         partial_size: S, partial sums of an example.
         width: values of a row that it reads, [w | v].
+        handle: address of the compiled network, which this object owns.
 
     Raises:
         MemoryError: no memory.
@@ -114,10 +115,10 @@ class SmallBatchNetwork:
             np.uintp,
         )
         library = _library()
-        self._handle = library.small_batch_new(address(shape), address(outputs), address(given))
-        if not self._handle:
+        self.handle = library.small_batch_new(address(shape), address(outputs), address(given))
+        if not self.handle:
             raise MemoryError("no memory for the network of small batches")
-        weakref.finalize(self, library.small_batch_delete, self._handle)
+        weakref.finalize(self, library.small_batch_delete, self.handle)
 
     def partial(self, values: F32, start: int, dense: F32 | None, out: F32, at: int) -> None:
         """Writes the partial sums of this rank's fields.
@@ -132,13 +133,13 @@ class SmallBatchNetwork:
         rows, _, stride = values.shape
         from_, x = address(values) + 4 * start, 0 if dense is None else address(dense)
         _library().small_batch_partial(
-            self._handle, rows, from_, stride, x, address(out) + 4 * at, out.shape[1]
+            self.handle, rows, from_, stride, x, address(out) + 4 * at, out.shape[1]
         )
 
     def finish(self, sums: F32, at: int) -> F32:
         """Logits f32[B] of sums f32[B, ·] over all ranks, columns as in `partial`."""
         logits = np.empty(len(sums), np.float32)
-        _library().small_batch_finish(self._handle, address(sums) + 4 * at, sums.shape[1], address(logits))
+        _library().small_batch_finish(self.handle, address(sums) + 4 * at, sums.shape[1], address(logits))
         return logits
 
     def backward(
@@ -169,7 +170,7 @@ class SmallBatchNetwork:
             Bound of the sum of all gradients' absolute values; not finite where a gradient is not.
         """
         bound: float = _library().small_batch_backward(
-            self._handle,
+            self.handle,
             address(logits),
             shift,
             address(label),
@@ -185,8 +186,23 @@ class SmallBatchNetwork:
         """Learns the parameters."""
         r = rates
         _library().small_batch_update(
-            self._handle, r.adam, r.epsilon, 1.0 / r.samples, r.bias, r.curvature, r.scale
+            self.handle, r.adam, r.epsilon, 1.0 / r.samples, r.bias, r.curvature, r.scale
         )
+
+
+def curvature(logits: F32, shift: float = 0.0, weight: F32 | None = None) -> float:
+    """Σ w p (1 − p): second derivative of weighted cross entropies by a bias.
+
+    Args:
+        logits: f32[B].
+        shift: is added to the logits.
+        weight: f32[B] of the examples' losses; None: 1.
+    """
+    n = len(logits := contiguous(logits, np.float32, (None,)))
+    weight = None if weight is None else contiguous(weight, np.float32, (n,))
+    at = 0 if weight is None else address(weight)
+    found: float = _library().small_batch_curvature(n, address(logits), shift, at)
+    return found
 
 
 @functools.cache
@@ -200,6 +216,8 @@ def _library() -> ctypes.PyDLL:
     library.small_batch_finish.argtypes = [array, array, size, array]
     library.small_batch_backward.restype = ctypes.c_double
     library.small_batch_backward.argtypes = [array, array, number, array, array, flag, flag, array, size]
+    library.small_batch_curvature.restype = ctypes.c_double
+    library.small_batch_curvature.argtypes = [size, array, number, array]
     library.small_batch_update.restype = None
     library.small_batch_update.argtypes = [array, *[number] * 6]
     return library

@@ -201,6 +201,7 @@ class Batch {
     }
 
     int64_t size() const { return rows_.size(); }
+    uint32_t row(int64_t u) const { return rows_[u]; }  // of unique key u, or NO_ROW
     int64_t stored() const { return size() - std::count(rows_.begin(), rows_.end(), NO_ROW); }
     int64_t chunks() const { return (size() + GRAIN - 1) / GRAIN; }
 

@@ -177,6 +177,10 @@ class FieldTables:
         )
         return rows, out
 
+    def place(self, name: str | None) -> tuple[int, int, int, int]:
+        """Place of a segment in a row: its first value, values, first state float, state floats; None: 0s."""
+        return (0, 0, 0, 0) if name is None else self._places[name]
+
     def write_segment(self, name: str, bounds: npt.ArrayLike, rows: npt.ArrayLike, given: Floats) -> None:
         """Writes the state of a segment that `read_segment` read; a `backward` that covers its rows follows.
 

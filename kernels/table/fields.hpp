@@ -66,6 +66,18 @@ class Fields {
     }
 
     int64_t fields() const { return table_of_.size(); }
+    int64_t tables() const { return tables_.size(); }
+    const RowLayout& layout() const { return tables_[0]->layout(); }
+
+    // Of the last forward: the number of key i among its table's unique keys, and the unique keys of table t.
+    uint32_t unique_of(int64_t i) const { return unique_[i]; }
+    int64_t table_of(int64_t f) const { return table_of_[f]; }
+    int64_t unique_keys(int64_t t) const { return batches_[t].size(); }
+    // The stored row of unique key u of table t; null: it has none.
+    char* stored(int64_t t, int64_t u) const {
+        const uint32_t row = batches_[t].row(u);
+        return row == NO_ROW ? nullptr : stored_row(tables_[t]->rows(), row);
+    }
 
     // Rows missing from the tables are inserted, if they are admitted. Remembers the batch for `backward`. Each key of
     // a table is looked up and read once: its other occurrences read a small array in cache.
@@ -208,7 +220,6 @@ class Fields {
     std::vector<uint32_t> unique_;  // number of every key of the batch among its table's unique keys
 
     Table& table(int64_t f) const { return *tables_[table_of_[f]]; }
-    const RowLayout& layout() const { return tables_[0]->layout(); }
     static int64_t blocks(int64_t rows, int64_t size) { return (rows + size - 1) / size; }
 
     // livectr::parallel_for of a batch of n keys; few keys are done before another thread has woken up.

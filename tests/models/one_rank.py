@@ -16,13 +16,13 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from livectr.ingest.plan.features import Features
+from livectr.kernels.network.small_batch import curvature
 from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.rows import row_layout
 from livectr.kernels.table.table import DynamicTable, Floats
 from livectr.models import Gathered, ModelConfig, Ragged
 from livectr.models.roles import row_segments
 from livectr.trainer.des.dense import DenseAdam
-from livectr.trainer.des.result import curvature
 from tests.models.examples import DENSE, FIELDS, SHARED
 from tests.models.inputs import image_dim
 

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from collections.abc import Callable
 from typing import Any
 
 from livectr.trainer.run import TrainOptions, train
@@ -11,15 +12,27 @@ from tests.trainer.ad_logs import without_users
 
 
 def main(options: str, dies_at: str) -> None:
-    """Train; die when a batch of so many examples or more (0: never) has been learned, before it counts."""
-    most = int(dies_at)
-    learn = LearnStage.__call__
+    """Train; die when a batch of so many examples or more (0: never) has been learned, before it counts.
 
-    def then_die(self: LearnStage, ready: Any) -> Learned | None:
-        learned = learn(self, ready)
-        if learned is not None and most and len(learned.result.label) >= most:
-            os.kill(os.getpid(), signal.SIGKILL)
+    Its block may hold more batches.
+    """
+    most = int(dies_at)
+
+    def then_die(learn: Callable[..., Learned | None]) -> Callable[..., Learned | None]:
+        def learned(self: LearnStage, batch: Any) -> Learned | None:
+            found = learn(self, batch)
+            if found is not None and most and _size(found) >= most:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return found
+
         return learned
 
-    LearnStage.__call__ = then_die  # type: ignore[method-assign]
+    LearnStage.__call__ = then_die(LearnStage.__call__)  # type: ignore[method-assign]
+    LearnStage.block = then_die(LearnStage.block)  # type: ignore[method-assign]
     train(without_users(), TrainOptions(**json.loads(options)))
+
+
+def _size(learned: Learned) -> int:
+    """Examples of a batch, or of the largest batch of a block."""
+    bounds = learned.batch.bounds
+    return len(learned.result.label) if bounds is None else int(max(bounds[1:] - bounds[:-1]))

@@ -240,10 +240,10 @@ class DenseAdam:
         """Learning rates of a role's parameters."""
         return {group.kind: group.rate for group in self._groups if group.role == role}
 
-    def updated(self) -> None:
-        """Count an update of all parameters that was made elsewhere."""
-        self._counts += 1
-        self._count += 1
+    def updated(self, steps: int = 1) -> None:
+        """Count updates of all parameters that were made elsewhere."""
+        self._counts += steps
+        self._count += steps
 
     def scales(self, role: str) -> list[Scales]:
         """Scales of the fields of a role's first order (`models.layers.FirstOrder`)."""

@@ -155,7 +155,7 @@ class OnlineOrders:
         self._place = {name: number for number, name in enumerate(table_of)}
         self._tables = tuple(dict.fromkeys(table_of.values()))
         number = [self._tables.index(table) for table in table_of.values()]
-        self._fields = np.argsort(number, kind="stable").tolist()
+        self._fields: list[int] = np.argsort(number, kind="stable").tolist()
         self._counts = np.bincount(number, minlength=len(self._tables)).tolist()
         owner = dict(zip(table_of.values(), placement.owner, strict=True))
         self._owner = [None if table in placement.split else owner[table] for table in self._tables]
@@ -180,6 +180,16 @@ class OnlineOrders:
             for role, model in models.items():
                 orders = self._orders.get(role)
                 model.online = batch is not None and orders is not None and orders.second is not None
+
+    @property
+    def by_table(self) -> list[int]:
+        """Numbers of the fields, sorted by table."""
+        return self._fields
+
+    def segments(self, role: str) -> tuple[SegmentSpec | None, SegmentSpec | None]:
+        """Segments of a role's first and second order; None: it is not learned example by example."""
+        orders = self._orders.get(role)
+        return (None, None) if orders is None else (orders.first, orders.second)
 
     @property
     def roles(self) -> frozenset[str]:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from livectr.kernels.network.small_batch import curvature
 from livectr.models.losses import Lesson
 
 F32 = NDArray[np.float32]
@@ -57,18 +58,12 @@ class StepResult:
         return slice(start, start + self.rows[rank])
 
 
-def curvature(logits: F32, weight: F32 | float = 1.0) -> float:
-    """Σ w p (1 − p) of logits f32[B]: second derivative of their weighted cross entropies by a bias."""
-    away = np.exp(-np.abs(logits.astype(np.float64)))  # of p / (1 − p) or its inverse, the one below 1
-    return float((weight * away / np.square(1 + away)).sum())
-
-
 def curvatures(
     logits: Mapping[str, F32], shift: Mapping[str, float], lessons: Mapping[str, Lesson] | None
 ) -> dict[str, float]:
     """Role → `curvature` of its logits f32[B], moved by its `shift`."""
     weights = {} if lessons is None else {role: lesson.weight.numpy() for role, lesson in lessons.items()}
-    return {role: curvature(z + shift[role], weights.get(role, 1.0)) for role, z in logits.items()}
+    return {role: curvature(z, shift[role], weights.get(role)) for role, z in logits.items()}
 
 
 def loss_of(scores: Mapping[str, F32], label: F32, shift: Mapping[str, float]) -> float:

@@ -72,6 +72,9 @@ class SmallBatches:
         dense: learns the parameters otherwise.
         collectives: of this rank.
         common: dense features that a group shares.
+
+    Attributes:
+        networks, starts: see Args.
     """
 
     def __init__(
@@ -82,7 +85,7 @@ class SmallBatches:
         collectives: Collectives,
         common: Common,
     ) -> None:
-        self._networks, self._starts = dict(networks), dict(starts)
+        self.networks, self.starts = dict(networks), dict(starts)
         self._dense, self._collectives, self._common = dense, collectives, common
         sizes = [network.partial_size for network in networks.values()]
         self._width = sum(sizes)
@@ -110,11 +113,11 @@ class SmallBatches:
         """Role → logits f32[B] of rows f32[B, F, D_model]. Collective."""
         sums = np.empty((len(batch), self._width), np.float32)
         x = self._dense_of(batch)
-        for role, network in self._networks.items():
-            network.partial(values, self._starts[role], x, sums, self._at[role])
+        for role, network in self.networks.items():
+            network.partial(values, self.starts[role], x, sums, self._at[role])
         if self._collectives.world > 1:
             self._collectives.all_reduce(torch.from_numpy(sums), "sum")
-        return {role: network.finish(sums, self._at[role]) for role, network in self._networks.items()}
+        return {role: network.finish(sums, self._at[role]) for role, network in self.networks.items()}
 
     def _dense_of(self, batch: GlobalBatch) -> F32 | None:
         """Dense features f32[B, D] in the pipeline's order; None where this rank has none."""
@@ -130,7 +133,7 @@ class SmallBatches:
     def backward(self, taught: Taught, values: F32) -> tuple[F32, bool]:
         """Gradient of the rows f32[B, F, D_model], and whether all gradients are finite."""
         of_values, bound = np.empty_like(values), 0.0
-        for role, network in self._networks.items():
+        for role, network in self.networks.items():
             label, weight = taught.label, None
             if taught.lessons is not None:
                 label, weight = (part.numpy() for part in taught.lessons[role])
@@ -140,7 +143,7 @@ class SmallBatches:
                 label,
                 weight,
                 of_values,
-                self._starts[role],
+                self.starts[role],
                 first_learned=role in taught.first,
                 pairs_learned=self._dense.models[role].online,
             )
@@ -157,7 +160,7 @@ class SmallBatches:
         step = self._dense.steps + 1
         root = math.sqrt(1 - 0.999**step)
         small = self._dense.small(samples)
-        for role, network in self._networks.items():
+        for role, network in self.networks.items():
             rates = self._dense.rates(role)
             network.update(
                 Rates(

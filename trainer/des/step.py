@@ -39,6 +39,7 @@ from torch import Tensor
 
 from livectr.ingest.common_features import AnyFeatures
 from livectr.ingest.pipeline import Pipeline
+from livectr.ingest.plan.features import Features
 from livectr.kernels.table.from_zero import FromZero, start_at_zero
 from livectr.models.base import CTRModel, ModelConfig
 from livectr.models.configs import model_configs
@@ -67,6 +68,7 @@ from livectr.trainer.des.route import Route, gathers_of
 from livectr.trainer.des.routed import Routed
 from livectr.trainer.des.skipped import Skipped
 from livectr.trainer.des.small_batch import MOST, SmallBatches, Taught
+from livectr.trainer.des.small_blocks import SmallBlocks
 from livectr.trainer.des.spec import StepSpec
 from livectr.trainer.host_copies import HostCopies, to_device
 from livectr.trainer.placement.placement import FieldPlacement
@@ -109,6 +111,7 @@ class DesStep:
         routed: networks, optimizer and collectives for this exchange
         small: compiled networks of batches of at most `small_batch.MOST` examples; None: torch's step learns
             these, too
+        blocks: steps of many small batches in one call; None: they are learned one by one
         copies: of logits and checks from the networks' device, and the waits for them
         skipped: batches in a row, up to the newest, that were not learned
     """
@@ -192,6 +195,7 @@ class DesStep:
         self._online.attach(self.routed.dense)
         on_host = self.storage.cache is None and self.ams is None
         self.small = SmallBatches.of(self.spec, self.routed, self.collectives) if on_host else None
+        self.blocks = SmallBlocks.of(self.spec, self.routed, self.small, self._online)
 
     def _choose(self, features: AnyFeatures) -> None:
         """Route by the exchange that a batch chooses, and keep what the networks have learned. Collective."""
@@ -235,8 +239,7 @@ class DesStep:
             sequence: i64[B]; sequence[i] is the row, in rank-major order, of the i-th example in the global
                 sequence. None: the order of the rows.
         """
-        if len(wrong := label[~np.isin(label, self._labels)]):
-            raise ValueError(f"labels must be 0 or 1, not {wrong[0]}")
+        self._check(label)
         if self.choice.undecided:
             self._choose(features)
         content = {} if self.ams is None else self.ams.prepare(features)  # first: a thread reads meanwhile
@@ -247,6 +250,11 @@ class DesStep:
         if self._online and storage.cache is None and 0 < len(batch) <= self.spec.settings.online:
             online = self._online.prepare(features, label, batch.rows, sequence)
         return PreparedBatch(batch, prefetched, content, online)
+
+    def _check(self, label: F32) -> None:
+        """Raise ValueError for a label that the pipeline does not have."""
+        if len(wrong := label[~np.isin(label, self._labels)]):
+            raise ValueError(f"labels must be 0 or 1, not {wrong[0]}")
 
     def prefetch(self, prepared: PreparedBatch) -> None:
         """Find a batch's keys on the GPU and bring its cold rows there, while the batch before it is learned.
@@ -270,6 +278,40 @@ class DesStep:
         settings = self.spec.settings
         with precision(settings.precision, products=settings.library):
             return self._learn(prepared, prepared.batch, teach)
+
+    def learn_block(self, features: AnyFeatures, label: F32, bounds: I64) -> StepResult | None:
+        """Score and learn batches one after the other, in a compiled call; None: `step` has to learn each.
+
+        Args:
+            features: n examples.
+            label: f32[n], as of `prepare`.
+            bounds: int64[P + 1], bounds of the batches.
+        """
+        blocks = self.blocks
+        fit = isinstance(features, Features) and self._loss is not weighted_cross_entropy
+        begun = self.dense.steps or self._biases_trained
+        if blocks is None or not fit or not begun or not blocks.constant(len(bounds) - 1):
+            return None
+        assert isinstance(features, Features)
+        self._check(label)
+        if not len(label):
+            return StepResult.empty(self.models, (0,))
+        self._set_rates()
+        scores = np.empty((len(blocks.roles), len(label)), np.float32)
+        logits, none = dict(zip(blocks.roles, scores, strict=True)), dict.fromkeys(blocks.roles, 0.0)
+        part = 0
+        while part < len(bounds) - 1:
+            following, learned = blocks.learn(features, label, bounds, part, scores)
+            if learned:
+                self.skipped = Skipped()
+            if learned < np.count_nonzero(np.diff(bounds[part : following + 1])):  # the last is not finite
+                self._skip(
+                    none,
+                    {role: z[slice(*bounds[following - 1 : following + 1])] for role, z in logits.items()},
+                )
+            part = following
+        target = np.minimum(label, np.float32(1))
+        return StepResult(logits, target, loss_of(logits, target, none), (len(label),))
 
     def _learn(self, prepared: PreparedBatch, batch: GlobalBatch, teach: Teach | None) -> StepResult:
         self._set_rates()

@@ -31,6 +31,7 @@ class Contest(Part):
     """
 
     kind = CONTEST
+    by_step = True
 
     def __init__(self, pipeline: Pipeline) -> None:
         self.policy = ChampionPolicy(list(pipeline.contenders), pipeline.promotion)

@@ -39,6 +39,11 @@ class Evaluation:
     contest: Contest | None = None
 
     @property
+    def by_step(self) -> bool:
+        """True if the steps that bring examples are noted, so that those of a block are added one by one."""
+        return self.labels is not None or any(part.by_step for part in self.parts)
+
+    @property
     def champion(self) -> str:
         """Role of the ranking model that is published."""
         return self.contest.champion if self.contest is not None else "rank"

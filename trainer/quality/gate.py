@@ -199,7 +199,9 @@ class PublishGate(Part):
         clicked = label > 0.5
         for kind in (0, 1):
             self._counts[-1, kind] += np.bincount(place[clicked == kind], minlength=BINS)
-        self._predicted[-1] += float(np.sum(0.5 * (1 + np.tanh(0.5 * logit.astype(np.float64)))))
+        predicted = 0.5 * (1 + np.tanh(0.5 * logit.astype(np.float64)))
+        # One by one: the bits do not depend on the batches.
+        self._predicted[-1] = np.cumsum(np.append(self._predicted[-1], predicted))[-1]
         self._filled += len(logit)
 
     def _close(self) -> None:

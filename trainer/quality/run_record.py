@@ -64,6 +64,7 @@ class RunRecord(Part):
     """
 
     kind = "record"
+    by_step = True
 
     def __init__(self, path: Path, pipeline: Pipeline, roles: Iterable[str], began_ms: int) -> None:
         self._windows = Windows(roles)

@@ -249,7 +249,7 @@ class Batcher:
             size: of a batch.
             below: frontier that no clock and no end of a log has moved, or one before it.
         """
-        if self._together is None or size > FEW:
+        if self._together is None or size > FEW or not self.steps:  # the first sets the biases
             return None
         most = min(BLOCK, self._together()) // size
         most = min(

@@ -74,6 +74,10 @@ class Policies:
             name: _PolicedTable.of(tables[name], policies[name], parts.get(name, 1), erase) for name in own
         }
 
+    def __bool__(self) -> bool:
+        """True if a table has a policy."""
+        return bool(self._kept)
+
     @property
     def tracked(self) -> frozenset[str]:
         """Tables whose rows' stamps and counts belong into a checkpoint."""

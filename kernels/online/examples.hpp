@@ -1,0 +1,169 @@
+// First and second order of a logit, learned example by example (host only): weights w by FTRL-proximal (McMahan et al.
+// 2013, Algorithm 1), the scale of a field's weights (models/layers.py) and vectors v of a factorization machine
+// (models/fm.py) by AdaGrad.
+#pragma once
+#include <math.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "row/optimisers.cuh"
+
+namespace {
+
+// Gradient of an example's cross entropy by its logit; a label above 1 is a late positive (models/losses.py).
+inline float slope(float logit, float label) { return 1.0f / (1.0f + expf(-logit)) - fminf(label, 1.0f); }
+
+// The U unique rows, learned in place: state[U, 4] has w, then FTRL's state; w is NaN where there is no row.
+// vectors[U, 2 * dim] has v, then AdaGrad's state; dim 0: no second order.
+struct Rows {
+    float* state;
+    const float* ftrl;
+    int64_t dim;
+    float* vectors;
+    const float* adagrad;
+
+    float* vector(uint32_t u) const { return vectors + 2 * dim * u; }
+
+    void learn(uint32_t u, float g, float times, const float* __restrict__ by_vector) const {
+        const float gradient = g * times;
+        FTRL::update(1, state + 4 * u, state + 4 * u + 1, &gradient, ftrl);
+        float* __restrict__ const v = vector(u);
+        float* __restrict__ const sums = v + dim;
+        for (int64_t k = 0; k < dim; ++k) {
+            const float of_v = g * by_vector[k];
+            AdaGrad::update(1, v + k, sums + k, &of_v, adagrad);
+        }
+    }
+};
+
+// Pooled vectors p_f of an example: their sum, and FM's second order. With dim 0 the vectors are empty: they have no
+// first element to name.
+struct Pooled {
+    int64_t fields, dim;
+    std::vector<float> p, total, squares;
+
+    void reset(int64_t of_fields, int64_t of_dim) {
+        fields = of_fields, dim = of_dim;
+        p.resize(fields * dim);
+        total.resize(dim);
+        squares.resize(dim);
+    }
+
+    void clear() { std::fill(p.begin(), p.end(), 0.0f); }
+    void add(int64_t f, const float* __restrict__ v) {
+        float* __restrict__ const sum = p.data() + f * dim;
+        for (int64_t k = 0; k < dim; ++k) sum[k] += v[k];
+    }
+
+    // 1/2 (|sum_f p_f|^2 - sum_f |p_f|^2)
+    float pairs() {
+        std::fill(total.begin(), total.end(), 0.0f);
+        std::fill(squares.begin(), squares.end(), 0.0f);
+        for (int64_t f = 0; f < fields; ++f) {
+            for (int64_t k = 0; k < dim; ++k) {
+                const float x = p[f * dim + k];
+                total[k] += x;
+                squares[k] += x * x;
+            }
+        }
+        float sum = 0.0f;
+        for (int64_t k = 0; k < dim; ++k) sum += total[k] * total[k] - squares[k];
+        return 0.5f * sum;
+    }
+};
+
+// Occurrences of B examples, in the order of sequence[B] (null: as they are). The key occurrences of example i in field f
+// are slots[offsets[f * B + i] : offsets[f * B + i + 1]], numbers among the U rows.
+struct Occurrences {
+    int64_t examples;
+    const int64_t* sequence;
+    int64_t fields;
+    const int32_t* offsets;
+    const uint32_t* slots;
+};
+
+// scale[fields, 2]: s and its sum of squares, learned in place with `rate`.
+struct Scales {
+    float* scale;
+    float rate;
+};
+
+// weight[B]: of the examples' losses, or null.
+struct Labels {
+    const float *label, *weight;
+};
+
+// A pass over the examples of a batch; its memory is kept for the next.
+class ExamplesPass {
+  public:
+    // logits[B]: with the w and v that the U rows have; out[B]: with those that the examples before have left.
+    void learn(const Occurrences& of, const Scales& scales, int64_t unique, const Rows& rows, const Labels& labels,
+               const float* logits, float* out) {
+        const int64_t fields = of.fields, dim = rows.dim;
+        float *const state = rows.state, *const scale = scales.scale;
+        first_scale_.resize(fields);
+        first_w_.resize(unique);
+        first_v_.resize(unique * dim);
+        sums_.resize(fields);
+        times_.resize(unique);
+        by_vector_.resize(unique * dim);
+        for (int64_t u = 0; u < unique; ++u) {
+            first_w_[u] = state[4 * u];
+            std::copy_n(rows.vector(u), dim, first_v_.data() + dim * u);
+        }
+        for (int64_t f = 0; f < fields; ++f) first_scale_[f] = scale[2 * f];
+        seen_.assign(unique, -1);
+        now_.reset(fields, dim);
+        before_.reset(fields, dim);
+        for (int64_t e = 0; e < of.examples; ++e) {
+            const int64_t i = of.sequence ? of.sequence[e] : e;
+            const auto each = [&](auto&& visit) {  // occurrences that have a row
+                for (int64_t f = 0; f < fields; ++f) {
+                    const int32_t* const ends = of.offsets + f * of.examples + i;
+                    for (int32_t at = ends[0]; at < ends[1]; ++at) {
+                        if (!isnan(first_w_[of.slots[at]])) visit(f, of.slots[at]);
+                    }
+                }
+            };
+            float moved = 0.0f;
+            touched_.clear();
+            std::fill(sums_.begin(), sums_.end(), 0.0f);
+            now_.clear();
+            before_.clear();
+            each([&](int64_t f, uint32_t u) {
+                sums_[f] += state[4 * u];
+                moved += scale[2 * f] * state[4 * u] - first_scale_[f] * first_w_[u];
+                now_.add(f, rows.vector(u));
+                before_.add(f, first_v_.data() + dim * u);
+                if (seen_[u] != e) {
+                    seen_[u] = e;
+                    times_[u] = 0.0f;
+                    std::fill_n(by_vector_.data() + dim * u, dim, 0.0f);
+                    touched_.push_back(u);
+                }
+                times_[u] += scale[2 * f];
+            });
+            out[i] = logits[i] + moved + (now_.pairs() - before_.pairs());
+            const float g = slope(out[i], labels.label[i]) * (labels.weight ? labels.weight[i] : 1.0f);
+            each([&](int64_t f, uint32_t u) {
+                for (int64_t k = 0; k < dim; ++k) by_vector_[dim * u + k] += now_.total[k] - now_.p[f * dim + k];
+            });
+            for (const uint32_t u : touched_) rows.learn(u, g, times_[u], by_vector_.data() + dim * u);
+            for (int64_t f = 0; f < fields; ++f) {
+                const float of_scale = g * sums_[f];
+                float& squares = scale[2 * f + 1];
+                squares += of_scale * of_scale;
+                scale[2 * f] = fmaxf(scale[2 * f] - scales.rate * of_scale / sqrtf(1.0f + squares), 0.0f);
+            }
+        }
+    }
+
+  private:
+    std::vector<float> first_scale_, first_w_, first_v_, sums_, times_, by_vector_;
+    std::vector<int64_t> seen_;
+    std::vector<uint32_t> touched_;
+    Pooled now_, before_;
+};
+
+}  // namespace

@@ -71,6 +71,8 @@ extern "C" {
 
 void reply_probabilities(const float* logits, int64_t n, double* out) { livectr::reply::probabilities(logits, n, out); }
 
+int64_t reply_most_bytes(int64_t n) { return livectr::reply::most_bytes(n); }
+
 // See livectr::reply::pack. Returns -1 without memory.
 int64_t pack_reply(const double* pctr, const double* bids, int64_t n, const int64_t* fields, uint8_t* out) {
     std::unique_ptr<Candidate[]> memory(new (std::nothrow) Candidate[size_t(2 * n)]);

@@ -10,6 +10,9 @@ struct Candidate {
     uint32_t index;
 };
 
+// Bound of the bytes of a packed reply of n candidates.
+constexpr int64_t most_bytes(int64_t n) { return 3 * 2 * 10 + (5 + 4 + 8) * n; }
+
 // Click probabilities out[n] of logits.
 void probabilities(const float* logits, int64_t n, double* out);
 

@@ -15,9 +15,6 @@ from livectr.kernels.runtime.library import kernel_library
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
 
-_NUMBER_BYTES = 5 + 4 + 8
-_HEAD_BYTES = 3 * 2 * 10
-
 
 class ReplyPacker:
     """Orders candidates by expected revenue, and packs them as three repeated fields of a message.
@@ -49,16 +46,11 @@ class ReplyPacker:
         pctr, bids = contiguous(pctr, np.float64, (None,)), contiguous(bids, np.float64, (None,))
         if len(bids) != len(pctr):
             raise ValueError(f"{len(bids)} bids for {len(pctr)} probabilities")
-        out = np.empty(most_bytes(len(pctr)), np.uint8)
+        out = np.empty(self._library.reply_most_bytes(len(pctr)), np.uint8)
         size = self._library.pack_reply(address(pctr), address(bids), len(pctr), self.fields_at, address(out))
         if size < 0:
             raise MemoryError("no memory for the order of a reply")
         return out[:size].tobytes()
-
-
-def most_bytes(count: int) -> int:
-    """Bound of the bytes of a reply of `count` candidates."""
-    return _HEAD_BYTES + _NUMBER_BYTES * count
 
 
 def pack_texts(texts: pa.Array, field: int, inner: int) -> bytes:
@@ -92,6 +84,7 @@ def _library() -> ctypes.CDLL:
     library.pack_reply.argtypes = [pointer, pointer, number, pointer, pointer]
     library.pack_texts.restype = number
     library.pack_texts.argtypes = [pointer, pointer, number, number, number, pointer]
+    library.reply_most_bytes.restype, library.reply_most_bytes.argtypes = number, [number]
     library.reply_probabilities.restype = None
     library.reply_probabilities.argtypes = [pointer, number, pointer]
     return library

@@ -6,15 +6,14 @@
 //
 // A call does no I/O. Where a look-up row is too old, or histories were not read, it says so; the caller reads them,
 // and calls again with what it found. Columns that all candidates share have 1 row.
+#include "request/features.hpp"
 #include "extract/extract.hpp"
 #include "request/lookup.hpp"
+#include "request/swap_lock.hpp"
 
 using namespace livectr::request;
 
 namespace {
-
-// Results of a call besides 0; features.py's `Outcome`. Failures of a plan are `Failure` of extract.hpp.
-enum Outcome : int64_t { DONE, MISSING_INPUTS, MORE_KEYS, FULL_MEMORY, BAD_HISTORY, BAD_COLUMN };
 
 enum Source : int64_t { COLUMN, LOOKUP, HISTORY };
 
@@ -28,6 +27,10 @@ struct History {
     int64_t most, within_ms;
 };
 
+}  // namespace
+
+namespace livectr::request {
+
 struct FeaturePlan {
     std::vector<Spec> columns;     // of the stream
     std::vector<Root> roots;       // in the order of the compiled plan
@@ -35,42 +38,6 @@ struct FeaturePlan {
     std::vector<History> histories;
     int64_t user, item;  // columns; -1: none
     std::vector<int32_t> order;
-};
-
-// Arguments and results, all of 8 bytes; features.py's `_Call`.
-struct Call {
-    const ArrowArray* const* context;     // arrays of 1 row by place; null: it is not there
-    const ArrowArray* const* candidates;  // arrays of `rows` rows
-    const int64_t* places;                // of the plan's columns; -1: none
-    int64_t rows, now_ms;
-    LookupTable* const* tables;    // by look-up
-    double since;                  // rows that were read before are too old
-    const int32_t* const* slots;   // by look-up; null: they are found
-    const uint8_t* const* values;  // of histories; null: they were not read
-    const int64_t* value_bytes;
-    // results
-    const int64_t* const* keys;  // by look-up
-    const int64_t* key_counts;
-    const int64_t* items;  // keys of the items [rows]; null: the candidates have none
-    int64_t user, has_user;
-    double oldest;  // instant at which the oldest look-up row was read
-    // extract
-    int64_t (*extract)(void*, const ArrowArray*, const int32_t*, void* const*, float*, int64_t*, uint8_t*,
-                       livectr::Sharing*);
-    void (*gather)(void*, int32_t*, int64_t*, int64_t*, const livectr::Sharing*);
-    void (*gather_shared)(void*, int32_t*, int64_t*, const livectr::Sharing*);
-    void* context_of_plan;
-    const uint8_t *shares, *fields;
-    int64_t plan_rows;
-    int64_t most_values, most_bytes, most_read;
-    void* const* states;
-    float* dense;
-    uint8_t* failed;
-    int32_t *own_offsets, *shared_offsets;
-    int64_t *own_keys, *shared_keys;
-    int64_t own_room, shared_room;
-    // results
-    int64_t own_count, shared_count, failed_rows, shared_failed;
 };
 
 // Memory of a call at a time. What it points to lives as long as the call's arguments, or is kept here.
@@ -81,15 +48,19 @@ struct FeatureMemory {
     livectr::Sharing sharing;
 };
 
+Arena& memory_of(const FeatureCall& call) { return call.memory->arena; }
+
+}  // namespace livectr::request
+
+namespace {
+
 class Enriching {
   public:
-    Enriching(const FeaturePlan& plan, FeatureMemory& memory, Call& call)
-        : plan_(plan), memory_(memory), call_(call), arrays_{memory.arena, nullptr, nullptr} {}
+    explicit Enriching(FeatureCall& call)
+        : plan_(*call.plan), memory_(*call.memory), call_(call), arrays_{memory_.arena, nullptr, nullptr} {}
 
-    Outcome run() {
+    FeatureOutcome run() {
         Arena& arena = memory_.arena;
-        arena.clear();
-        memory_.views.clear();
         const int64_t columns = int64_t(plan_.columns.size()), lookups = int64_t(plan_.lookups.size());
         found_ = arena.take<const ArrowArray*>(columns);
         own_ = arena.take<uint8_t>(columns);
@@ -105,10 +76,10 @@ class Enriching {
                 slots[l] = call_.slots[l];
             } else {
                 auto* const to = arena.take<int32_t>(n);
-                call_.tables[l]->find(keys[l], n, to, nullptr, call_.oldest);
+                table(l).find(keys[l], n, to, nullptr, call_.oldest);
                 slots[l] = to;
             }
-            memory_.views.push_back(call_.tables[l]->view());
+            memory_.views.push_back(table(l).view());
         }
         call_.keys = keys, call_.key_counts = counts;
         call_.has_user = plan_.user >= 0 && given(call_.context, plan_.user);
@@ -122,10 +93,12 @@ class Enriching {
   private:
     const FeaturePlan& plan_;
     FeatureMemory& memory_;
-    Call& call_;
+    FeatureCall& call_;
     Arrays arrays_;
     const ArrowArray** found_ = nullptr;  // by column
     uint8_t* own_ = nullptr;              // by column: each row has its own value
+
+    LookupTable& table(int64_t lookup) const { return *static_cast<LookupTable*>(call_.tables[lookup]); }
 
     const ArrowArray* given(const ArrowArray* const* part, int64_t column) const {
         const int64_t place = call_.places[column];
@@ -191,7 +164,7 @@ class Enriching {
         return keys;
     }
 
-    Outcome assemble(const int32_t* const* slots) {
+    FeatureOutcome assemble(const int32_t* const* slots) {
         const int64_t roots = int64_t(plan_.roots.size());
         auto** const own = memory_.arena.take<ArrowArray*>(roots);
         auto** const shared = memory_.arena.take<ArrowArray*>(roots);
@@ -215,7 +188,7 @@ class Enriching {
         }
         memory_.own = {call_.rows, 0, 0, 1, roots, nullptr, own, nullptr, nullptr, nullptr};
         memory_.shared = {1, 0, 0, 1, roots, nullptr, shared, nullptr, nullptr, nullptr};
-        return DONE;
+        return EXTRACTED;
     }
 
     // List of the items of a history, pairs of an item and its time in ms, newest last. Null: it has a piece of a pair.
@@ -242,16 +215,45 @@ class Enriching {
     }
 };
 
-// Copies the keys out, if there is room.
-Outcome gather(FeatureMemory& memory, Call& call) {
-    if (call.own_count > call.own_room || call.shared_count > call.shared_room) return MORE_KEYS;
-    int64_t counters[2] = {0, 0};
-    if (!memory.sharing.failed) {
-        call.gather(call.context_of_plan, call.own_offsets, call.own_keys, counters, &memory.sharing);
-        call.gather_shared(call.context_of_plan, call.shared_offsets, call.shared_keys, &memory.sharing);
-    }
-    memory.views.clear();  // a table that was left is kept by nobody
-    return DONE;
+// Extracts the features of what was enriched in the call's memory. Rows without features of their own are alike.
+int64_t extract(FeatureCall& call) {
+    FeatureMemory& memory = *call.memory;
+    Arena& arena = memory.arena;
+    const int32_t* const order = call.plan->order.data();
+    const int64_t rows = call.own || call.width ? call.rows : 1;
+    auto* const dense = arena.take<float>(rows * call.width);
+    auto* const failed = arena.take<uint8_t>(rows);
+    std::fill_n(failed, rows, uint8_t(0));
+    livectr::Sharing& sharing = memory.sharing;
+    sharing = {&memory.shared,   order,           call.shares,    call.fields, rows,
+               call.most_values, call.most_bytes, call.most_read, 0,           0};
+    const int64_t keys =
+        call.extract(call.context_of_plan, &memory.own, order, call.states, dense, nullptr, failed, &sharing);
+    if (keys < 0) return keys;
+    call.dense = dense, call.failed = failed, call.shared_failed = sharing.failed;
+    if (sharing.failed || std::count(failed, failed + rows, 0) < rows) return FAILED_ROWS;
+    auto* const own_offsets = arena.take<int32_t>(call.own * rows + 1);
+    auto* const shared_offsets = arena.take<int32_t>(call.shared + 1);
+    auto* const own_keys = arena.take<int64_t>(keys);
+    auto* const shared_keys = arena.take<int64_t>(sharing.keys);
+    int64_t counters[2];
+    call.gather(call.context_of_plan, own_offsets, own_keys, counters, &sharing);
+    call.gather_shared(call.context_of_plan, shared_offsets, shared_keys, &sharing);
+    call.own_offsets = own_offsets, call.own_keys = own_keys, call.own_count = keys;
+    call.shared_offsets = shared_offsets, call.shared_keys = shared_keys, call.shared_count = sharing.keys;
+    return EXTRACTED;
+}
+
+int64_t answer(FeatureCall& call) {
+    call.memory->arena.clear();
+    call.memory->views.clear();
+    if (const FeatureOutcome outcome = Enriching(call).run()) return outcome;
+    call.enriched_at = livectr::SwapLock::seconds();
+    const int64_t outcome = extract(call);
+    call.memory->views.clear();  // a table that was left is kept by nobody
+    call.extracted = outcome == EXTRACTED;
+    call.extracted_at = livectr::SwapLock::seconds();
+    return outcome;
 }
 
 }  // namespace
@@ -284,40 +286,18 @@ void features_column(FeaturePlan* plan, const ColumnOptions* options, const char
 FeatureMemory* features_memory_new() { return new (std::nothrow) FeatureMemory; }
 void features_memory_delete(FeatureMemory* memory) { delete memory; }
 
-// Joins look-up rows and histories to the columns of a request, and arranges those of the roots.
-int64_t features_enrich(const FeaturePlan* plan, FeatureMemory* memory, Call* call) {
+// Takes back the memory of results.
+void features_memory_clear(FeatureMemory* memory) { memory->arena.clear(); }
+
+int64_t features_answer(FeatureCall* call) {
+    if (call->extracted) return EXTRACTED;
     try {
-        return Enriching(*plan, *memory, *call).run();
+        call->outcome = answer(*call);
     } catch (const std::bad_alloc&) {
-        return FULL_MEMORY;
+        call->outcome = FULL_MEMORY;
     } catch (const livectr::BadArray&) {
-        return BAD_COLUMN;
+        call->outcome = BAD_COLUMN;
     }
+    return call->outcome;
 }
-
-// Extracts the features of what was enriched last in this memory. Returns an Outcome, or a negative Failure.
-int64_t features_extract(const FeaturePlan* plan, FeatureMemory* memory, Call* call) {
-    const int32_t* const order = plan->order.data();
-    memory->sharing = {&memory->shared,
-                       order,
-                       call->shares,
-                       call->fields,
-                       call->plan_rows,
-                       call->most_values,
-                       call->most_bytes,
-                       call->most_read,
-                       0,
-                       0};
-    const int64_t keys = call->extract(call->context_of_plan, &memory->own, order, call->states, call->dense, nullptr,
-                                       call->failed, &memory->sharing);
-    if (keys < 0) return keys;
-    call->own_count = keys;
-    call->failed_rows = call->plan_rows - std::count(call->failed, call->failed + call->plan_rows, 0);
-    call->shared_failed = memory->sharing.failed;
-    call->shared_count = memory->sharing.failed ? 0 : memory->sharing.keys;
-    return gather(*memory, *call);
-}
-
-// Copies the keys out, after MORE_KEYS.
-int64_t features_gather(FeatureMemory* memory, Call* call) { return gather(*memory, *call); }
 }

@@ -15,11 +15,11 @@ from livectr.kernels.request.parse import RequestColumn, options_of
 from livectr.kernels.runtime.arrays import address
 from livectr.kernels.runtime.library import kernel_library, quick_library
 
-DONE: Final = 0
+EXTRACTED: Final = 0
 MISSING_INPUTS: Final = 1
 """A look-up row is too old, or histories were not given."""
-MORE_KEYS: Final = 2
-"""There is no room for the keys."""
+FAILED_ROWS: Final = 2
+"""A feature of a row, or of the row that all rows share, has too many values."""
 NO_MEMORY: Final = 3
 BAD_HISTORY: Final = 4
 """A history has a piece of a pair."""
@@ -65,47 +65,56 @@ class InputLayout:
 
 
 class FeatureCall(ctypes.Structure):
-    """`Call` of `features.cpp`: its arguments, and results."""
+    """`FeatureCall` of `features.hpp`: arguments and results of a call."""
 
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("context", "candidates", "places")),
-        *((name, ctypes.c_int64) for name in ("rows", "now_ms")),
+        *((name, ctypes.c_void_p) for name in ("plan", "memory", "context", "candidates", "places")),
+        *((name, ctypes.c_void_p) for name in ("shares", "fields")),
+        *((name, ctypes.c_int64) for name in ("own", "shared", "rows", "now_ms")),
         ("tables", ctypes.c_void_p),
         ("since", ctypes.c_double),
         *((name, ctypes.c_void_p) for name in ("slots", "values", "value_bytes")),
+        *((name, ctypes.c_void_p) for name in ("extract", "gather", "gather_shared", "context_of_plan")),
+        *((name, ctypes.c_int64) for name in ("width", "most_values", "most_bytes", "most_read")),
+        ("states", ctypes.c_void_p),
         *((name, ctypes.c_void_p) for name in ("keys", "key_counts", "items")),
         *((name, ctypes.c_int64) for name in ("user", "has_user")),
         ("oldest", ctypes.c_double),
-        *((name, ctypes.c_void_p) for name in ("extract", "gather", "gather_shared", "context_of_plan")),
-        *((name, ctypes.c_void_p) for name in ("shares", "fields")),
-        *((name, ctypes.c_int64) for name in ("plan_rows", "most_values", "most_bytes", "most_read")),
-        *((name, ctypes.c_void_p) for name in ("states", "dense", "failed")),
-        *((name, ctypes.c_void_p) for name in ("own_offsets", "shared_offsets", "own_keys", "shared_keys")),
-        *((name, ctypes.c_int64) for name in ("own_room", "shared_room")),
-        *((name, ctypes.c_int64) for name in ("own_count", "shared_count", "failed_rows", "shared_failed")),
+        *((name, ctypes.c_int64) for name in ("outcome", "extracted")),
+        *((name, ctypes.c_void_p) for name in ("own_offsets", "own_keys", "shared_offsets", "shared_keys")),
+        *((name, ctypes.c_int64) for name in ("own_count", "shared_count")),
+        *((name, ctypes.c_void_p) for name in ("dense", "failed")),
+        ("shared_failed", ctypes.c_int64),
+        *((name, ctypes.c_double) for name in ("enriched_at", "extracted_at")),
     )
 
 
 class FeatureMemory:
-    """Memory of a call at a time.
+    """Memory of a request's compiled calls, for one request at a time.
 
-    Args:
-        plan: whose calls it is for.
+    Attributes:
+        call: arguments and results of the call for its features.
+        at: address of the call.
     """
 
-    def __init__(self, plan: CompiledInputs) -> None:
-        self._delete = _quick_calls().features_memory_delete
+    def __init__(self) -> None:
+        self._delete, self._clear = (
+            _quick_calls().features_memory_delete,
+            _quick_calls().features_memory_clear,
+        )
         self.handle = _quick_calls().features_memory_new()
         if not self.handle:
             raise MemoryError("no memory for the features of a request")
         self.call = FeatureCall()
-        self.at = ctypes.addressof(self.call)
-        self.tables = (ctypes.c_void_p * max(len(plan.layout.lookups), 1))()
-        self.call.tables = ctypes.addressof(self.tables)
+        self.call.memory, self.at = self.handle, ctypes.addressof(self.call)
 
     def __del__(self) -> None:
         if handle := getattr(self, "handle", None):
             self._delete(handle)
+
+    def clear(self) -> None:
+        """Take back the memory of all results."""
+        self._clear(self.handle)
 
 
 class CompiledInputs:
@@ -113,6 +122,9 @@ class CompiledInputs:
 
     Args:
         layout: of the inputs.
+
+    Attributes:
+        handle: `plan` of its calls.
     """
 
     def __init__(self, layout: InputLayout) -> None:
@@ -125,40 +137,19 @@ class CompiledInputs:
             numbers += history
         sizes = np.array([len(layout.roots), len(layout.lookups), len(layout.histories)], np.int64)
         words = np.array(numbers, np.int64)
-        self._handle = _library().features_new(address(sizes), address(words))
-        if not self._handle:
+        self.handle = _library().features_new(address(sizes), address(words))
+        if not self.handle:
             raise MemoryError("no memory for a feature plan")
-        weakref.finalize(self, _library().features_delete, self._handle)
+        weakref.finalize(self, _library().features_delete, self.handle)
         for column in layout.columns:
             options, fill = options_of(column)
-            _library().features_column(self._handle, ctypes.byref(options), fill)
-        self._enrich, self._extract = _library().features_enrich, _library().features_extract
-        self._idle: list[FeatureMemory] = []
+            _library().features_column(self.handle, ctypes.byref(options), fill)
 
-    def lend(self) -> FeatureMemory:
-        """Memory that no other call has."""
-        try:
-            return self._idle.pop()  # of several threads one gets the last
-        except IndexError:
-            return FeatureMemory(self)
 
-    def take_back(self, memory: FeatureMemory) -> None:
-        """Keep memory for the next call. That of a call that raises goes away."""
-        self._idle.append(memory)
-
-    def enrich(self, memory: FeatureMemory) -> int:
-        """Join the inputs of a call: an outcome."""
-        outcome: int = self._enrich(self._handle, memory.handle, memory.at)
-        return outcome
-
-    def extract(self, memory: FeatureMemory) -> int:
-        """Extract the features of a call that was enriched: an outcome, or a negative failure of the plan."""
-        outcome: int = self._extract(self._handle, memory.handle, memory.at)
-        return outcome
-
-    def gather(self, memory: FeatureMemory) -> None:
-        """Copy the keys out, after MORE_KEYS, when there is room for them."""
-        _library().features_gather(memory.handle, memory.at)
+def answer(memory: FeatureMemory) -> int:
+    """Compute the features of a call: an outcome, or a negative failure of the plan."""
+    outcome: int = _library().features_answer(memory.at)
+    return outcome
 
 
 @functools.cache
@@ -169,9 +160,7 @@ def _library() -> ctypes.CDLL:
     library.features_delete.restype, library.features_delete.argtypes = None, [pointer]
     library.features_column.restype = None
     library.features_column.argtypes = [pointer, pointer, ctypes.c_char_p]
-    library.features_enrich.restype, library.features_enrich.argtypes = number, [pointer] * 3
-    library.features_extract.restype, library.features_extract.argtypes = number, [pointer] * 3
-    library.features_gather.restype, library.features_gather.argtypes = number, [pointer] * 2
+    library.features_answer.restype, library.features_answer.argtypes = number, [pointer]
     return library
 
 
@@ -181,4 +170,6 @@ def _quick_calls() -> ctypes.PyDLL:
     quick.features_memory_new.restype, quick.features_memory_new.argtypes = ctypes.c_void_p, []
     quick.features_memory_delete.restype = None
     quick.features_memory_delete.argtypes = [ctypes.c_void_p]
+    quick.features_memory_clear.restype = None
+    quick.features_memory_clear.argtypes = [ctypes.c_void_p]
     return quick

@@ -1,17 +1,11 @@
-"""Keys and outcomes of compiled calls that look up rows: Python interface of `request/look_up.hpp`."""
+"""Snapshots of a version and outcomes of their compiled calls: Python interface of `request/look_up.hpp`."""
 
 from __future__ import annotations
 
 import ctypes
-from typing import Final, Protocol
-
-import numpy as np
-import numpy.typing as npt
-
-from livectr.kernels.table.native import checked
-
-I32 = npt.NDArray[np.int32]
-I64 = npt.NDArray[np.int64]
+import weakref
+from collections.abc import Callable
+from typing import Final
 
 DONE: Final = 0
 MISSING_ROWS: Final = 1
@@ -22,40 +16,52 @@ SUPERSEDED: Final = 3
 """The rows are of another version."""
 LATE: Final = 4
 """The deadline passed while the call waited for a writer of the rows."""
-_NO_MEMORY: Final = 5
+NO_FEATURES: Final = 5
+"""The call for features has an outcome of its own."""
+_NO_MEMORY: Final = 6
 
 
-class Ragged(Protocol):
-    """Ragged keys of some fields of some rows, field-major."""
+class CompiledSnapshot:
+    """State of a version for compiled calls, as requests with the same shared fields read it.
 
-    @property
-    def offsets(self) -> I32:
-        """i32[fields * rows + 1]."""
+    Immutable and thread-safe. It keeps its parts alive. A request holds it while it is answered, so that a
+    swap waits for nobody.
 
-    @property
-    def keys(self) -> I64:
-        """i64[nnz]."""
-
-
-class Keys(ctypes.Structure):
-    """`Keys` of request/look_up.hpp."""
-
-    _fields_ = [
-        ("shared_offsets", ctypes.c_void_p),
-        ("shared_keys", ctypes.c_void_p),
-        ("own_offsets", ctypes.c_void_p),
-        ("own_keys", ctypes.c_void_p),
-        ("shared_count", ctypes.c_int64),
-        ("own_count", ctypes.c_int64),
-        ("rows", ctypes.c_int64),
-    ]
-
-
-def refused(outcome: int) -> int:
-    """Raise the error of a call that has none of the outcomes above.
-
-    Raises:
-        MemoryError: no memory.
-        ValueError: offsets that do not fit.
+    Args:
+        handle: of the compiled state; null: there was no memory.
+        delete: frees it.
+        run: makes a call.
+        parts: that the state refers to.
     """
-    return checked(-1 if outcome == _NO_MEMORY else -3)
+
+    def __init__(
+        self,
+        handle: int | None,
+        delete: Callable[[int], None],
+        run: Callable[[int, object], int],
+        *parts: object,
+    ) -> None:
+        if not handle:
+            raise MemoryError("no memory for a snapshot")
+        self._handle, self._run, self._parts = handle, run, parts
+        weakref.finalize(self, delete, handle)
+
+    def answer(self, words: ctypes.Structure) -> int:
+        """Answer a call, as far as memory has what it needs.
+
+        Args:
+            words: arguments and results.
+
+        Returns:
+            DONE, MISSING_ROWS, MISSING_ITEMS, SUPERSEDED, LATE or NO_FEATURES.
+
+        Raises:
+            MemoryError: no memory.
+            ValueError: features that do not fit.
+        """
+        outcome = self._run(self._handle, ctypes.byref(words))
+        if outcome > NO_FEATURES:
+            if outcome == _NO_MEMORY:
+                raise MemoryError("no memory for the answer to a request")
+            raise ValueError("features that do not fit the snapshot")
+        return outcome

@@ -196,11 +196,14 @@ class ParsedRequest:
         contents: number of messages with inline content; they are whole, and not read.
         size: number of candidates; 1 for requests without columns of them.
         time: of the request; None: it has no time.
+        columns_at: addresses of the context's and the candidates' arrays, in the order of the parser's
+            columns.
+        bids_at: address of f64[size], bids; 0: the request has no candidates.
     """
 
     __slots__ = (
-        *("_candidates", "_context", "_excluded", "_head", "_items", "_raw", "code", "contents", "explain"),
-        *("parser", "parts", "size", "time", "version"),
+        *("_candidates", "_context", "_excluded", "_head", "_items", "_raw", "bids_at", "code"),
+        *("columns_at", "contents", "explain", "parser", "parts", "size", "time", "version"),
     )
 
     def __init__(self, raw: bytes, head: _Head, parts: bytes, parser: RequestParser) -> None:
@@ -213,6 +216,8 @@ class ParsedRequest:
         self.contents: int = head.contents
         self.size: int = head.size
         self.time: int | None = head.time if head.timed else None
+        self.columns_at: tuple[int, int] = (head.context_columns, head.candidate_columns)
+        self.bids_at: int = head.bids or 0
         self._context: dict[str, pa.Array] | None = None
         self._candidates: dict[str, pa.Array] | None = None
         self._items: ItemValues | None = None
@@ -235,11 +240,6 @@ class ParsedRequest:
         if self._candidates is None:
             self._candidates = self.parser.arrays(self._head.candidates, self.parts, Part.CANDIDATES)
         return self._candidates
-
-    @property
-    def columns_at(self) -> tuple[int, int]:
-        """Addresses of the context's and the candidates' arrays, in the order of the parser's columns."""
-        return self._head.context_columns, self._head.candidate_columns
 
     @property
     def bids(self) -> F64:

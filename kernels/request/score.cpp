@@ -1,10 +1,10 @@
-// Look up → score → reply: features of a request's candidates and the state of a version in, a packed reply out.
+// Enrich → extract → look up → score → reply: a request's columns and the state of a version in, a packed reply out.
 //
-//     keys ─► rows of the near-cache, pooled ─┐
-//     item keys ─► kept partial results ──────┴─► network ─► probabilities ─► order ─► bytes of the reply
+//     columns ─► features.cpp ─┬─► keys ─► rows of the near-cache, pooled ─┐
+//                              └─► item keys ─► kept partial results ──────┴─► network ─► probabilities ─► order ─► bytes
 //
-// A call does no I/O. Where a row or a partial result is missing it says so; the caller reads or computes it, and calls
-// again with what it found. Its arrays are one block of memory, which ends with it.
+// A call does no I/O. Where an input of features, a row or a partial result is missing it says so; the caller reads or
+// computes it, and calls again with what it found. Its arrays lie in the memory of its features.
 #include "network/forward.hpp"
 #include "network/reply.hpp"
 #include "request/look_up.hpp"
@@ -34,30 +34,29 @@ struct Snapshot {
     std::vector<int32_t> dense_of_items;
     int32_t fields;  // of the network: dense numbers have the numbers after them
     bool items;      // some features are the items': their partial results are given, or computed from the rows' own
+
+    int64_t width() const { return int64_t(dense.size() + dense_of_items.size()); }
 };
 
-// Arguments and results; score.py's `_Call`.
+// Arguments and results, all of 8 bytes; score.py's `_Words`.
 struct Call {
-    Keys keys;
-    const float* dense;  // [rows, width]
-    int64_t width;
+    FeatureCall* features;
     double deadline;              // instant of the steady clock in seconds
     const float* own_vectors;     // [rows, own, dim]; null: they are looked up
     const float* shared_vectors;  // [shared, dim]
     Partials* partials;           // of items; null: none are kept
-    const int64_t* item_keys;     // [rows]
     const float** kept;           // [rows], addresses of the items' partial results
-    bool kept_is_given;           // else it is a result, null where there is none
+    int64_t kept_is_given;        // else they are a result, null where there is none
     const double* bids;           // [rows]; null: no reply is packed
     const int64_t* reply_fields;  // [3]
-    float* logits;                // [rows], result
-    double* pctr;                 // [rows], result if there are bids
-    uint8_t* out;                 // result if there are bids
     const double* bounds;         // of a histogram of the probabilities, rising
     int64_t bounds_count;
     int64_t* counts;  // [bounds_count + 1], result if there are bids
-    double total;     // of the probabilities
-    int64_t bytes;    // of the reply
+    // Results, in the features' memory.
+    const float* logits;  // [rows]
+    const uint8_t* out;   // [bytes], reply if there are bids
+    int64_t bytes;
+    double total;  // of the probabilities
     double looked_up_at, scored_at;
 };
 
@@ -74,12 +73,14 @@ Source* add_fields(const Snapshot& of, const std::vector<Field>& fields, const f
     return to;
 }
 
-// Source of some columns of the dense numbers, which are copied into numbers[rows, columns].
-Source* add_dense(const Call& call, const std::vector<int32_t>& columns, int32_t number, float* numbers, Source* to) {
+// Source of some columns of the dense numbers, which are copied.
+Source* add_dense(const FeatureCall& features, const std::vector<int32_t>& columns, int32_t number, Source* to) {
     const int64_t count = columns.size();
     if (!count) return to;
-    for (int64_t row = 0; row < call.keys.rows; ++row)
-        for (int64_t i = 0; i < count; ++i) numbers[row * count + i] = call.dense[row * call.width + columns[i]];
+    auto* const numbers = memory_of(features).take<float>(features.rows * count);
+    for (int64_t row = 0; row < features.rows; ++row)
+        for (int64_t i = 0; i < count; ++i)
+            numbers[row * count + i] = features.dense[row * features.width + columns[i]];
     *to++ = {numbers, count, number};
     return to;
 }
@@ -96,48 +97,56 @@ void count_values(const double* values, int64_t rows, const double* bounds, int6
 }
 
 Outcome score(const Snapshot& of, Call& call) {
-    const int64_t rows = call.keys.rows, size = forward_partial_size(of.network), numbers = rows * call.width;
-    const bool computes = of.items && !call.kept_is_given && !call.partials;
-    const int64_t most = of.of_own.size() + of.of_shared.size() + of.of_items.size() + 2;
+    if (features_answer(call.features) != EXTRACTED) return NO_FEATURES;
+    const FeatureCall& features = *call.features;
     const VersionTables& tables = of.tables;
-    CallMemory memory(tables.memory(call.keys) + CallMemory::bytes<float>(2 * numbers) +
-                      2 * CallMemory::bytes<Source>(most) + CallMemory::bytes<float>(computes ? rows * size : 0) +
-                      CallMemory::bytes<livectr::reply::Candidate>(call.bids ? 2 * rows : 0));
+    if (features.own < tables.own || features.shared < tables.shared || features.width != of.width())
+        return BAD_FEATURES;
+    Arena& arena = memory_of(features);
+    const int64_t rows = features.rows, size = forward_partial_size(of.network);
+    const int64_t most = of.of_own.size() + of.of_shared.size() + of.of_items.size() + 2;
 
     Vectors vectors{call.own_vectors, call.shared_vectors};
     if (!vectors.own) {
-        float* const out = memory.take<float>(tables.cells(rows) * tables.dim);
-        if (const Outcome outcome = tables.look_up(call.keys, call.deadline, memory, out)) return outcome;
+        auto* const out = arena.take<float>((tables.own * rows + tables.shared) * tables.dim);
+        if (const Outcome outcome = tables.look_up(features, call.deadline, out)) return outcome;
         vectors = {out, out + rows * tables.own * tables.dim};
     }
-    float* const dense = memory.take<float>(2 * numbers);
-    Source* const own = memory.take<Source>(most);
-    const float* const* kept = of.items ? call.kept : nullptr;
-    if (computes) {
-        float* const partials = memory.take<float>(rows * size);
-        Source* end = add_fields(of, of.of_items, vectors.own, tables.own, own);
-        end = add_dense(call, of.dense_of_items, of.fields + 1, dense + numbers, end);
-        if (!forward_partials(of.network, own, end - own, rows, partials)) return NO_MEMORY;
-        for (int64_t row = 0; row < rows; ++row) call.kept[row] = partials + row * size;
-    } else if (of.items && !call.kept_is_given && call.partials->find(call.item_keys, rows, call.kept)) {
-        return MISSING_ITEMS;
+    auto* const own = arena.take<Source>(most);
+    if (of.items && !call.kept_is_given) {
+        call.kept = arena.take<const float*>(rows);
+        if (call.partials) {
+            if (!features.items) return BAD_FEATURES;
+            if (call.partials->find(features.items, rows, call.kept)) return MISSING_ITEMS;
+        } else {
+            auto* const partials = arena.take<float>(rows * size);
+            Source* end = add_fields(of, of.of_items, vectors.own, tables.own, own);
+            end = add_dense(features, of.dense_of_items, of.fields + 1, end);
+            if (!forward_partials(of.network, own, end - own, rows, partials)) return NO_MEMORY;
+            for (int64_t row = 0; row < rows; ++row) call.kept[row] = partials + row * size;
+        }
     }
     call.looked_up_at = livectr::SwapLock::seconds();
 
     Source* end = add_fields(of, of.of_own, vectors.own, tables.own, own);
-    end = add_dense(call, of.dense, of.fields, dense, end);
-    Source* const shared = memory.take<Source>(most);
+    end = add_dense(features, of.dense, of.fields, end);
+    auto* const shared = arena.take<Source>(most);
     const Source* const end_of_shared = add_fields(of, of.of_shared, vectors.shared, tables.shared, shared);
-    if (!forward_run(of.network, own, end - own, shared, end_of_shared - shared, kept, rows, call.logits))
-        return NO_MEMORY;
+    auto* const logits = arena.take<float>(rows);
+    const float* const* kept = of.items ? call.kept : nullptr;
+    if (!forward_run(of.network, own, end - own, shared, end_of_shared - shared, kept, rows, logits)) return NO_MEMORY;
+    call.logits = logits;
     call.scored_at = livectr::SwapLock::seconds();
 
     if (call.bids) {
-        livectr::reply::probabilities(call.logits, rows, call.pctr);
-        call.total = std::accumulate(call.pctr, call.pctr + rows, 0.0);
-        count_values(call.pctr, rows, call.bounds, call.bounds_count, call.counts);
-        call.bytes = livectr::reply::pack(call.pctr, call.bids, rows, call.reply_fields,
-                                          memory.take<livectr::reply::Candidate>(2 * rows), call.out);
+        auto* const pctr = arena.take<double>(rows);
+        livectr::reply::probabilities(logits, rows, pctr);
+        call.total = std::accumulate(pctr, pctr + rows, 0.0);
+        count_values(pctr, rows, call.bounds, call.bounds_count, call.counts);
+        auto* const out = arena.take<uint8_t>(livectr::reply::most_bytes(rows));
+        auto* const order = arena.take<livectr::reply::Candidate>(2 * rows);
+        call.bytes = livectr::reply::pack(pctr, call.bids, rows, call.reply_fields, order, out);
+        call.out = out;
     }
     return DONE;
 }
@@ -177,10 +186,6 @@ Snapshot* snapshot_new(livectr::SwapLock* lock, int64_t version, const void* tab
 void snapshot_delete(Snapshot* snapshot) { delete snapshot; }
 
 int64_t snapshot_score(const Snapshot* snapshot, Call* call) {
-    try {
-        return score(*snapshot, *call);
-    } catch (const std::bad_alloc&) {
-        return NO_MEMORY;
-    }
+    return outcome_of([&] { return score(*snapshot, *call); });
 }
 }

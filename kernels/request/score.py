@@ -1,10 +1,9 @@
-"""Look up → score → reply in one call: Python interface of `request/score.cpp`."""
+"""Enrich → extract → look up → score → reply in one call: Python interface of `request/score.cpp`."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from livectr.kernels.network.forward import ForwardNetwork, Kept
-from livectr.kernels.network.reply import ReplyPacker, most_bytes
-from livectr.kernels.request.look_up import LATE, Keys, Ragged, refused
+from livectr.kernels.network.reply import ReplyPacker
+from livectr.kernels.request.features import FeatureMemory
+from livectr.kernels.request.look_up import CompiledSnapshot
 from livectr.kernels.request.partials import Partials
 from livectr.kernels.request.swap_lock import SwapLock
-from livectr.kernels.runtime.arrays import Checked, address, addresses
+from livectr.kernels.runtime.arrays import address, bytes_at, copied
 from livectr.kernels.runtime.library import kernel_library
 from livectr.kernels.table.field_tables import FieldTables
 
@@ -25,10 +25,6 @@ F64 = npt.NDArray[np.float64]
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
 Pairs = Sequence[tuple[int, int]]
-
-_I32, _I64, _F32, _F64, _U8 = (
-    np.dtype(kind) for kind in (np.int32, np.int64, np.float32, np.float64, np.uint8)
-)
 
 
 @dataclass(frozen=True)
@@ -60,10 +56,8 @@ class Reads:
         return np.array([*pairs, *self.dense, *self.dense_of_items], np.int32)
 
 
-class Snapshot:
-    """State of a version as requests with the same shared fields read it; immutable, thread-safe.
-
-    It keeps its parts alive. A request holds it while it is answered, so that a swap waits for nobody.
+class Snapshot(CompiledSnapshot):
+    """State of a version that scores candidates.
 
     Args:
         lock: over the rows of the tables.
@@ -89,207 +83,113 @@ class Snapshot:
         shape, own = network.shape, len(tables.fields) - shared
         if tables.fields and not shape.wide <= reads.first <= tables.dim - shape.dim:
             raise ValueError(f"rows of {tables.dim} values have no {shape.dim} from {reads.first} on")
-        self.shared, self.own, self.dense = shared, own, len(reads.dense) + len(reads.dense_of_items)
-        self._parts = lock, tables, network
-        self._score = _library().snapshot_score
         lists = reads.shared, reads.own, reads.items, reads.dense, reads.dense_of_items
         sizes = (shared, own, tables.dim, reads.first, shape.fields, *map(len, lists), reads.has_items)
         words, numbers = np.array(sizes, np.int64), reads.numbers
         handle = _library().snapshot_new(
             lock.handle, version, tables.handle, network.handle, address(words), address(numbers)
         )
-        if not handle:
-            raise MemoryError("no memory for a snapshot")
-        self._handle: int = handle
-        weakref.finalize(self, _library().snapshot_delete, handle)
-
-    def score(self, call: ScoreCall) -> int:
-        """Answer a call, as far as memory has what it needs.
-
-        Returns:
-            DONE, MISSING_ROWS, MISSING_ITEMS, SUPERSEDED or LATE.
-
-        Raises:
-            MemoryError: no memory.
-            ValueError: offsets that do not fit.
-        """
-        outcome: int = self._score(self._handle, ctypes.byref(call.words))
-        return outcome if outcome <= LATE else refused(outcome)
+        calls = _library().snapshot_delete, _library().snapshot_score
+        super().__init__(handle, *calls, lock, tables, network)
 
 
 class _Words(ctypes.Structure):
     """`Call` of request/score.cpp."""
 
-    _fields_ = [
-        ("keys", Keys),
-        ("dense", ctypes.c_void_p),
-        ("width", ctypes.c_int64),
+    _fields_ = (
+        ("features", ctypes.c_void_p),
         ("deadline", ctypes.c_double),
-        ("own_vectors", ctypes.c_void_p),
-        ("shared_vectors", ctypes.c_void_p),
-        ("partials", ctypes.c_void_p),
-        ("item_keys", ctypes.c_void_p),
-        ("kept", ctypes.c_void_p),
-        ("kept_is_given", ctypes.c_bool),
-        ("bids", ctypes.c_void_p),
-        ("reply_fields", ctypes.c_void_p),
-        ("logits", ctypes.c_void_p),
-        ("pctr", ctypes.c_void_p),
-        ("out", ctypes.c_void_p),
-        ("bounds", ctypes.c_void_p),
+        *((name, ctypes.c_void_p) for name in ("own_vectors", "shared_vectors", "partials", "kept")),
+        ("kept_is_given", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("bids", "reply_fields", "bounds")),
         ("bounds_count", ctypes.c_int64),
-        ("counts", ctypes.c_void_p),
-        ("total", ctypes.c_double),
+        *((name, ctypes.c_void_p) for name in ("counts", "logits", "out")),
         ("bytes", ctypes.c_int64),
-        ("looked_up_at", ctypes.c_double),
-        ("scored_at", ctypes.c_double),
-    ]
+        *((name, ctypes.c_double) for name in ("total", "looked_up_at", "scored_at")),
+    )
 
 
-@dataclass(frozen=True)
-class Items:
-    """Items of a request's rows.
-
-    Args:
-        partials: kept partial results.
-        keys: i64[rows].
-    """
-
-    partials: Partials
-    keys: I64
-
-
-@dataclass(frozen=True)
 class Revenues:
-    """Reply that a call packs.
+    """Form of the replies that calls pack.
 
     Args:
-        packer: knows the numbers of its fields.
-        bids: f64[rows].
+        packer: knows the numbers of their fields.
         bounds: f64[m], rising, of a histogram of the click probabilities.
     """
 
-    packer: ReplyPacker
-    bids: F64
-    bounds: F64
-
-
-@dataclass(frozen=True)
-class Packed:
-    """Packed reply.
-
-    Args:
-        pctr: f64[rows], click probabilities.
-        fields: of the reply, on the wire.
-        counts: i64[m + 1], probabilities up to each bound of the histogram and above the one before.
-        total: sum of the probabilities.
-    """
-
-    pctr: F64
-    fields: bytes
-    counts: I64
-    total: float
+    def __init__(self, packer: ReplyPacker, bounds: F64) -> None:
+        self._parts = packer, bounds
+        self.words = packer.fields_at, address(bounds), len(bounds)
 
 
 class ScoreCall:
     """Candidates to be scored, and their scores. For one thread.
 
+    Results lie in the memory, up to its next call.
+
     Args:
-        snapshot: that answers.
-        shared: keys of its shared fields, of one row.
-        own: keys of the rows' own fields.
-        dense: f32[rows, dense numbers].
+        memory: with the arguments of the call for features.
         deadline: instant of time.monotonic(); None: no deadline.
-        items: of the rows; None: the network has no features of items, or they are computed with the others.
-        revenues: what to pack; None: nothing.
+        partials: of the candidates' items; None: the network has no features of items, or they are computed
+            with the others.
+        revenues: form of the reply; None: none is packed.
+        bids: address of f64[rows], for the reply.
 
     Attributes:
-        logits: f32[rows], a result.
-
-    Raises:
-        ValueError: arrays that do not fit the snapshot.
+        words: arguments and results.
+        counts: i64[m + 1], probabilities up to each bound of the histogram and above the one before.
     """
 
     def __init__(
         self,
-        snapshot: Snapshot,
-        shared: Ragged,
-        own: Ragged,
-        dense: F32,
+        memory: FeatureMemory,
         deadline: float | None,
-        items: Items | None = None,
+        partials: Partials | None = None,
         revenues: Revenues | None = None,
+        bids: int = 0,
     ) -> None:
-        rows = len(dense)
-        if dense.shape[1] != snapshot.dense:
-            raise ValueError(f"{dense.shape[1]} dense numbers, but the network reads {snapshot.dense}")
-        self.logits: F32 = np.empty(rows, np.float32)
-        self._kept: I64 = np.empty(rows, np.int64)
-        arrays: list[Checked] = [
-            (shared.offsets, _I32, snapshot.shared + 1),
-            (shared.keys, _I64, None),
-            (own.offsets, _I32, snapshot.own * rows + 1),
-            (own.keys, _I64, None),
-            (dense, _F32, rows),
-            (self.logits, _F32, rows),
-            (self._kept, _I64, rows),
-        ]
-        if items is not None:
-            arrays.append((items.keys, _I64, rows))
+        self.words = words = _Words(memory.at, _NEVER if deadline is None else deadline)
+        self._parts: object = memory, partials, revenues
+        self._features = memory.call
+        if partials is not None:
+            words.partials = partials.handle
         if revenues is not None:
-            self._reply = _Reply(rows, revenues.bounds)
-            arrays += [(revenues.bids, _F64, rows), *self._reply.arrays]
-        at = addresses(arrays)
-        keys = Keys(*at[:4], len(shared.keys), len(own.keys), rows)
-        self.words = words = _Words(keys, at[4], snapshot.dense)
-        words.logits, words.kept = at[5:7]
-        words.deadline = np.inf if deadline is None else deadline
-        if items is not None:
-            words.partials, words.item_keys = items.partials.handle, at[7]
-        if revenues is not None:
-            words.bids, words.pctr, words.out, words.counts, words.bounds = at[-5:]
-            words.reply_fields, words.bounds_count = revenues.packer.fields_at, len(revenues.bounds)
-        self._arrays: object = arrays, items, revenues
+            words.bids = bids
+            words.reply_fields, words.bounds, words.bounds_count = revenues.words
+            self.counts: I64 = np.empty(words.bounds_count + 1, np.int64)
+            words.counts = address(self.counts)
+
+    @property
+    def logits(self) -> F32:
+        """Logits f32[rows]."""
+        return copied(self.words.logits, np.float32, self._features.rows)
+
+    @property
+    def item_keys(self) -> I64:
+        """Keys i64[rows] of the candidates' items."""
+        return copied(self._features.items, np.int64, self._features.rows)
 
     @property
     def kept(self) -> I64:
         """After MISSING_ITEMS, the addresses i64[rows] of the items' partial results; 0: there is none."""
-        return self._kept
+        return copied(self.words.kept, np.int64, self._features.rows)
 
     def give_vectors(self, own: F32, shared: F32) -> None:
         """Give vectors f32[rows, own fields, D] and f32[1, shared fields, D], so that none are looked up."""
         self.words.own_vectors, self.words.shared_vectors = address(own), address(shared)
-        self._arrays = self._arrays, own, shared
+        self._parts = self._parts, own, shared
 
     def give_kept(self, kept: Kept) -> None:
         """Give the partial results of the rows' items, so that none are looked up."""
         self.words.kept, self.words.kept_is_given = address(kept.addresses), True
-        self._arrays = self._arrays, kept
+        self._parts = self._parts, kept
 
-    @property
-    def ends(self) -> tuple[float, float]:
-        """Instants of time.perf_counter(), as kernels read it, at which all was looked up and scored."""
-        return self.words.looked_up_at, self.words.scored_at
-
-    def reply(self) -> Packed:
-        """Reply of a call with `revenues`."""
-        of, words = self._reply, self.words
-        return Packed(of.pctr, of.out[: words.bytes].tobytes(), of.counts, words.total)
+    def reply(self) -> bytes:
+        """Fields of the reply of a call with `revenues`, on the wire."""
+        return bytes_at(self.words.out, self.words.bytes)
 
 
-class _Reply:
-    """Memory of a packed reply of some rows."""
-
-    def __init__(self, rows: int, bounds: F64) -> None:
-        self.pctr: F64 = np.empty(rows)
-        self.out = np.empty(most_bytes(rows), np.uint8)
-        self.counts: I64 = np.empty(len(bounds) + 1, np.int64)
-        self.arrays = (
-            (self.pctr, _F64, rows),
-            (self.out, _U8, None),
-            (self.counts, _I64, None),
-            (bounds, _F64, None),
-        )
+_NEVER = float("inf")
 
 
 @functools.cache

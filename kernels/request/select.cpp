@@ -1,9 +1,11 @@
-// Look up → user vector → best items → reply: features of a user and the state of a version in, a packed reply out.
+// Enrich → extract → look up → user vector → best items → reply: a user's columns and the state of a version in, a packed
+// reply out.
 //
-//     keys ─► rows of the near-cache, pooled ─► user tower ─► products with item vectors ─► best k ─► bytes
+//     columns ─► features.cpp ─► keys ─► rows of the near-cache, pooled ─► user tower ─► products with item vectors
+//                                                                                           └─► best k ─► bytes
 //
-// A call does no I/O. Where a row or an item's vector is missing it says so; the caller reads or computes it, and calls
-// again with what it found.
+// A call does no I/O. Where an input of features, a row or an item's vector is missing it says so; the caller reads or
+// computes it, and calls again with what it found.
 #include "network/retrieval.hpp"
 #include "network/tower.hpp"
 #include "protobuf/packed.hpp"
@@ -31,8 +33,8 @@ struct Selector {
 
 // Arguments and results; select.py's `_Words`.
 struct Selection {
-    Keys keys;          // of one row
-    const float* more;  // [width], inputs of the tower besides fields
+    FeatureCall* features;
+    const float* more;  // [width], inputs of the tower besides fields; null: the dense numbers
     int64_t width;
     double deadline;              // instant of the steady clock in seconds
     const float* own_vectors;     // [own, dim]; null: they are looked up
@@ -74,28 +76,32 @@ void gather(const Selector& of, const Selection& call, const float* shared, cons
             place < of.tables.shared ? shared + place * dim : own + (place - of.tables.shared) * dim;
         to = std::copy_n(row + of.first, of.dim, to);
     }
-    std::copy_n(call.more, call.width, to);
+    std::copy_n(call.more ? call.more : call.features->dense, call.width, to);
 }
 
 Outcome select(const Selector& of, Selection& call) {
+    if (features_answer(call.features) != EXTRACTED) return NO_FEATURES;
+    const FeatureCall& features = *call.features;
     const VersionTables& tables = of.tables;
+    const bool fits = call.more || features.width == call.width;
+    if (features.rows != 1 || features.own < tables.own || features.shared < tables.shared || !fits)
+        return BAD_FEATURES;
+    Arena& arena = memory_of(features);
     const int64_t widest = of.tower->widest(), out = of.tower->outputs();
-    CallMemory memory(tables.memory(call.keys) + 2 * CallMemory::bytes<float>(widest) +
-                      CallMemory::bytes<float>(call.asked));
 
     const float *own = call.own_vectors, *shared = call.shared_vectors;
     if (!own) {
-        float* const to = memory.take<float>(tables.cells(1) * tables.dim);
-        if (const Outcome outcome = tables.look_up(call.keys, call.deadline, memory, to)) return outcome;
+        auto* const to = arena.take<float>((tables.own + tables.shared) * tables.dim);
+        if (const Outcome outcome = tables.look_up(features, call.deadline, to)) return outcome;
         own = to, shared = to + tables.own * tables.dim;
     }
     call.looked_up_at = livectr::SwapLock::seconds();
 
-    float *const inputs = memory.take<float>(widest), *const next = memory.take<float>(widest);
+    float *const inputs = arena.take<float>(widest), *const next = arena.take<float>(widest);
     gather(of, call, shared, own, inputs);
     const float* const user = of.tower->vector(inputs, next);
     if (call.candidates) {
-        float* const scores = memory.take<float>(call.asked);
+        float* const scores = arena.take<float>(call.asked);
         call.unknown = retrieval_find(of.numbers, call.candidates, call.asked, of.matrix, call.cold, out, user, of.bias,
                                       call.k, call.rows, scores, call.positions, call.scores);
         if (call.unknown < 0) return NO_MEMORY;
@@ -150,10 +156,6 @@ Selector* selector_new(livectr::SwapLock* lock, int64_t version, const void* tab
 void selector_delete(Selector* selector) { delete selector; }
 
 int64_t selector_select(const Selector* selector, Selection* call) {
-    try {
-        return select(*selector, *call);
-    } catch (const std::bad_alloc&) {
-        return NO_MEMORY;
-    }
+    return outcome_of([&] { return select(*selector, *call); });
 }
 }

@@ -1,10 +1,9 @@
-"""Look up → user vector → best items → reply in one call: Python interface of `request/select.cpp`."""
+"""A user in, a packed reply of the best items out, in one call: Python interface of `request/select.cpp`."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -15,9 +14,10 @@ import numpy.typing as npt
 from livectr.kernels.keys.keys import MISSING, KeyNumbers
 from livectr.kernels.network.retrieval import Selection
 from livectr.kernels.network.tower import Tower
-from livectr.kernels.request.look_up import LATE, Keys, Ragged, refused
+from livectr.kernels.request.features import FeatureMemory
+from livectr.kernels.request.look_up import CompiledSnapshot
 from livectr.kernels.request.swap_lock import SwapLock
-from livectr.kernels.runtime.arrays import Checked, address, addresses, contiguous
+from livectr.kernels.runtime.arrays import Checked, address, addresses, bytes_at, contiguous
 from livectr.kernels.runtime.library import kernel_library
 from livectr.kernels.table.field_tables import FieldTables
 
@@ -27,9 +27,7 @@ U32 = npt.NDArray[np.uint32]
 
 _HEAD_BYTES: Final = 4 * 2 * 10
 _ITEM_BYTES: Final = 5 + 10 + 4
-_I32, _U32, _I64, _F32, _U8 = (
-    np.dtype(kind) for kind in (np.int32, np.uint32, np.int64, np.float32, np.uint8)
-)
+_U32, _I64, _F32, _U8 = (np.dtype(kind) for kind in (np.uint32, np.int64, np.float32, np.uint8))
 
 
 @dataclass(frozen=True)
@@ -47,10 +45,8 @@ class ItemMatrix:
     vectors: F32
 
 
-class Selector:
-    """State of a version as requests with the same shared fields read it; immutable, thread-safe.
-
-    It keeps its parts alive.
+class Selector(CompiledSnapshot):
+    """State of a version that selects the best items of a user.
 
     Args:
         lock: over the rows of the tables.
@@ -89,41 +85,24 @@ class Selector:
         matrix = contiguous(items.vectors, np.float32, (len(ids), tower.outputs))
         if len(items.numbers) != len(ids):
             raise ValueError(f"{len(items.numbers)} keys have numbers, but there are {len(ids)} rows")
-        self.shared, self.own = shared, len(tables.fields) - shared
         self.width = tower.inputs - dim * len(places)
         self.items, self.outputs = len(ids), tower.outputs
-        self._parts = lock, tables, tower, items.numbers, ids, matrix
-        self._select = _library().selector_select
-        sizes = np.array((shared, self.own, tables.dim, first, dim, len(places), self.items), np.int64)
+        own = len(tables.fields) - shared
+        sizes = np.array((shared, own, tables.dim, first, dim, len(places), self.items), np.int64)
         of_fields = np.array(places, np.int32)
         handle = _library().selector_new(
             *(lock.handle, version, tables.handle, tower.handle, address(sizes), address(of_fields)),
             *(bias, items.numbers.handle, address(ids), address(matrix)),
         )
-        if not handle:
-            raise MemoryError("no memory for a snapshot")
-        self._handle: int = handle
-        weakref.finalize(self, _library().selector_delete, handle)
-
-    def select(self, call: SelectCall) -> int:
-        """Answer a call, as far as memory has what it needs.
-
-        Returns:
-            DONE, MISSING_ROWS, MISSING_ITEMS, SUPERSEDED or LATE.
-
-        Raises:
-            MemoryError: no memory.
-            ValueError: offsets that do not fit.
-        """
-        outcome: int = self._select(self._handle, ctypes.byref(call.words))
-        return outcome if outcome <= LATE else refused(outcome)
+        calls = _library().selector_delete, _library().selector_select
+        super().__init__(handle, *calls, lock, tables, tower, items.numbers, ids, matrix)
 
 
 class _Words(ctypes.Structure):
     """`Selection` of request/select.cpp."""
 
     _fields_ = [
-        ("keys", Keys),
+        ("features", ctypes.c_void_p),
         ("more", ctypes.c_void_p),
         ("width", ctypes.c_int64),
         ("deadline", ctypes.c_double),
@@ -186,9 +165,9 @@ class SelectCall:
 
     Args:
         snapshot: that answers.
-        shared: keys of its shared fields, of one row.
-        own: keys of the other fields, of one row.
-        more: f32[width], inputs of the tower besides fields: dense numbers, then images.
+        memory: with the arguments of the call for features.
+        more: f32[width], inputs of the tower besides fields: dense numbers, then images; None: the dense
+            numbers of the features alone.
         deadline: instant of time.monotonic(); None: no deadline.
         wanted: items.
 
@@ -199,9 +178,8 @@ class SelectCall:
     def __init__(
         self,
         snapshot: Selector,
-        shared: Ragged,
-        own: Ragged,
-        more: F32,
+        memory: FeatureMemory,
+        more: F32 | None,
         deadline: float | None,
         wanted: Wanted,
     ) -> None:
@@ -213,11 +191,6 @@ class SelectCall:
         self._found = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.float32)
         self._out = np.empty(_HEAD_BYTES + _ITEM_BYTES * most if wanted.fields else 0, np.uint8)
         arrays: list[Checked] = [
-            (shared.offsets, _I32, snapshot.shared + 1),
-            (shared.keys, _I64, None),
-            (own.offsets, _I32, snapshot.own + 1),
-            (own.keys, _I64, None),
-            (more, _F32, snapshot.width),
             (wanted.excluded, _U32, None),
             (self._rows, _U32, None),
             (self._found[0], _I64, most),
@@ -225,20 +198,20 @@ class SelectCall:
             (self._found[2], _F32, most),
             (self._out, _U8, None),
         ]
-        if asked is not None:
-            arrays.append((asked, _I64, None))
+        for optional, kind, length in ((asked, _I64, None), (more, _F32, snapshot.width)):
+            if optional is not None:
+                arrays.append((optional, kind, length))
         at = addresses(arrays)
-        keys = Keys(*at[:4], len(shared.keys), len(own.keys), 1)
-        self.words = words = _Words(keys, at[4], snapshot.width)
+        self.words = words = _Words(memory.at, None if more is None else at[-1], snapshot.width)
         words.deadline = np.inf if deadline is None else deadline
-        words.excluded, words.unwanted, words.k = at[5], len(wanted.excluded), wanted.k
-        words.rows, words.positions, words.ids, words.scores, words.out = at[6:11]
+        words.excluded, words.unwanted, words.k = at[0], len(wanted.excluded), wanted.k
+        words.rows, words.positions, words.ids, words.scores, words.out = at[1:6]
         self._outputs = snapshot.outputs
         if asked is not None:
-            words.candidates, words.asked = at[11] or address(_NOTHING), len(asked)
+            words.candidates, words.asked = at[6] or address(_NOTHING), len(asked)
         if wanted.fields is not None:
             words.reply_fields = wanted.fields.at
-        self._arrays: object = arrays, wanted
+        self._arrays: object = arrays, wanted, memory
 
     @property
     def unknown(self) -> npt.NDArray[np.bool_]:
@@ -262,11 +235,6 @@ class SelectCall:
         self._arrays = self._arrays, given
 
     @property
-    def ends(self) -> tuple[float, float]:
-        """Instants of time.perf_counter(), as kernels read it, at which all was looked up and scored."""
-        return self.words.looked_up_at, self.words.scored_at
-
-    @property
     def best(self) -> tuple[Selection, I64]:
         """Best m items, and their ids i64[m]."""
         m, (positions, ids, scores) = self.words.found, self._found
@@ -280,7 +248,7 @@ class SelectCall:
 
     def reply(self) -> bytes:
         """Fields of the reply, on the wire."""
-        return self._out[: self.words.bytes].tobytes()
+        return bytes_at(self.words.out, self.words.bytes)
 
 
 _NOTHING = np.zeros(1, np.int64)

@@ -1,7 +1,7 @@
 """NumPy arrays as arguments of compiled functions: checks of type, shape and memory order."""
 
 import ctypes
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -62,6 +62,12 @@ _READ = 0x100
 def copied(at: int, dtype: npt.DTypeLike, count: int) -> npt.NDArray[Any]:
     """Copy of `count` numbers at an address."""
     return np.frombuffer(_view(at, np.dtype(dtype).itemsize * count, _READ), dtype).copy()
+
+
+#: copy of `count` bytes at an address
+bytes_at: Callable[[int, int], bytes] = ctypes.pythonapi.PyBytes_FromStringAndSize
+ctypes.pythonapi.PyBytes_FromStringAndSize.restype = ctypes.py_object
+ctypes.pythonapi.PyBytes_FromStringAndSize.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t]
 
 
 def addresses(arrays: Iterable[Checked]) -> list[int]:

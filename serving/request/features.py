@@ -10,15 +10,15 @@ Columns that all candidates share have 1 row, and are extracted once.
 from __future__ import annotations
 
 import ctypes
-import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
 
-from livectr.ingest.extract.engines import Call, Engines
+from livectr.ingest.extract.engines import Context, Engine, Engines
 from livectr.ingest.extract.extractor import plan_failure
 from livectr.ingest.extract.sharing import SharedFeatures, Shares, TooLargeError
 from livectr.ingest.extract.statistics import Statistics
@@ -30,17 +30,17 @@ from livectr.ingest.plan.features import Features
 from livectr.kernels.request.features import (
     BAD_HISTORY,
     COLUMN,
-    DONE,
+    EXTRACTED,
+    FAILED_ROWS,
     HISTORY,
     LOOKUP,
     MISSING_INPUTS,
-    MORE_KEYS,
     NO_MEMORY,
     CompiledInputs,
-    FeatureCall,
     FeatureMemory,
     InputLayout,
     RootSource,
+    answer,
 )
 from livectr.kernels.request.parse import Part, RequestColumn, RequestParser
 from livectr.kernels.runtime.arrays import address, copied
@@ -49,6 +49,7 @@ from livectr.serving.deadlines import current_call
 from livectr.serving.errors import RequestError, foreign_values
 from livectr.serving.limits import DEFAULT, RequestLimits
 from livectr.serving.request.lookup_rows import LookupQuery, LookupResult, LookupRows
+from livectr.serving.request.lookup_table import LookupTable
 from livectr.serving.request.parse import RequestColumns
 from livectr.serving.version.prefetch import PrefetchedRows, PrefetchKeys
 from livectr.serving.version.reader import Reader
@@ -57,8 +58,6 @@ from livectr.system.errors import ConfigError, InternalError
 
 _MOST_SPLITS = 256
 """Sets of candidate columns that are remembered; clients choose the columns."""
-_KEYS = 256
-"""Keys that there is room for at first."""
 _NO_NUMBERS = np.empty((1, 0), np.float32)
 _NOT_OBSERVED = np.empty((0, 1), np.int64)
 _SplitKey = tuple[RequestParser | None, bytes | frozenset[str], bool]
@@ -79,6 +78,7 @@ class Extracted:
             was read; None: the plan has none.
         prefetched: embedding rows read in the same round trip; None: no prefetch, or Redis was down.
         item_keys: i64[n], keys of the items; None: not asked for, or no column of the candidates.
+        ends: instants of time.perf_counter() at which the stages "enrich" and "extract" ended.
     """
 
     features: SharedFeatures
@@ -86,10 +86,7 @@ class Extracted:
     read_at: float | None
     prefetched: PrefetchedRows | None
     item_keys: I64 | None
-
-
-_Found = tuple[bool, float | None, PrefetchedRows | None]
-"""`complete`, `read_at` and `prefetched` of `Extracted`."""
+    ends: tuple[float, float]
 
 
 class _Split:
@@ -98,12 +95,68 @@ class _Split:
     Args:
         shares: of the plan.
         places: i64[columns], of the stream's columns among the request's.
+
+    Attributes:
+        words: what a call takes of it.
     """
 
     def __init__(self, shares: Shares, places: I64) -> None:
         self._arrays = shares.nodes, shares.flags, places
-        self.nodes, self.flags, self.places = address(shares.nodes), address(shares.flags), address(places)
         self.shared_fields, self.own_fields = shares.shared_fields, shares.own_fields
+        arrays = address(places), address(shares.nodes), address(shares.flags)
+        self.words = *arrays, len(self.own_fields), len(self.shared_fields)
+
+
+class FeatureRun(FeatureMemory):
+    """Features of a request, from its columns to the results of the compiled call.
+
+    Its memory is used again for another request.
+
+    Attributes:
+        shared_fields: numbers in the plan of the fields that all rows share, ascending.
+        own_fields: numbers of the others, ascending.
+        row_name: name in the request of the row with a given index, for error messages.
+        began: instant of time.monotonic() at which the look-up rows were looked at.
+        result: rows and histories that were read; None: nothing had to be read.
+    """
+
+    def __init__(self, tables: int) -> None:
+        super().__init__()
+        self.handles = (ctypes.c_void_p * max(tables, 1))()
+        self.call.tables = ctypes.addressof(self.handles)
+        self.engine: Engine | None = None
+        self.context: Context | None = None
+        self.shared_fields: tuple[int, ...] = ()
+        self.own_fields: tuple[int, ...] = ()
+        self.row_name: Callable[[int], str] = str
+        self.began = 0.0
+        self.result: LookupResult | None = None
+        self.tables: list[LookupTable] = []
+        self.owners: object = None
+
+    def use(self, engine: Engine) -> None:
+        """Extract with an engine."""
+        self.engine, self.context, call = engine, Context(engine), self.call
+        call.extract, call.gather, call.gather_shared = engine.addresses
+        call.context_of_plan = self.context.handle
+
+    def features(self) -> SharedFeatures:
+        """Copy of the features that were extracted."""
+        call, rows = self.call, self.call.rows
+        n = rows if call.own or call.width else 1
+        dense = copied(call.dense, np.float32, n * call.width).reshape(n, call.width)
+        own_offsets = copied(call.own_offsets, np.int32, call.own * n + 1)
+        own_keys = copied(call.own_keys, np.int64, call.own_count)
+        shared_offsets = copied(call.shared_offsets, np.int32, call.shared + 1)
+        shared_keys = copied(call.shared_keys, np.int64, call.shared_count)
+        if n < rows:
+            dense = np.empty((rows, 0), np.float32)
+        return SharedFeatures(
+            Features(1, shared_offsets, shared_keys, _NO_NUMBERS, _NOT_OBSERVED, np.zeros(1, np.bool_)),
+            Features(rows, own_offsets, own_keys, dense, _NOT_OBSERVED, np.zeros(rows, np.bool_)),
+            self.shared_fields,
+            self.own_fields,
+        )
 
 
 class RequestFeatures:
@@ -172,7 +225,99 @@ class RequestFeatures:
             )
         )
         self._splits: dict[_SplitKey, _Split] = {}
-        self._room = self._shared_room = _KEYS
+        self._idle: list[FeatureRun] = []
+
+    # ── for compiled calls that continue with the features ───────────────────────────────────────────
+
+    def begin(
+        self, columns: RequestColumns, statistics: Statistics, row_name: Callable[[int], str]
+    ) -> FeatureRun:
+        """Give a request's columns to a compiled call.
+
+        Args:
+            columns: of a parsed request; they must live until the run ends.
+            statistics: of the version that answers, of a plan that contains this plan.
+            row_name: name in the request of the row with a given index, for error messages.
+
+        Returns:
+            The run, for `end`. One that is not ended frees its memory.
+        """
+        try:
+            run = self._idle.pop()  # of several threads one gets the last
+        except IndexError:
+            run = self._new_run()
+        call, rows, parsed = run.call, self._lookup_rows, columns.parsed
+        call.rows, call.now_ms, call.extracted = columns.size, columns.now_ms, 0
+        call.slots = call.values = None
+        if parsed is not None:
+            key: _SplitKey = (parsed.parser, parsed.parts, columns.size == 1)
+            call.context, call.candidates = parsed.columns_at
+        else:
+            key = (None, frozenset(columns.candidates), columns.size == 1)
+            call.context, call.candidates = self._given(run, columns)
+        split = self._splits.get(key) or self._split_of(columns, key)
+        call.places, call.shares, call.fields, call.own, call.shared = split.words
+        run.shared_fields, run.own_fields = split.shared_fields, split.own_fields
+        run.row_name = row_name
+        run.began = now = time.monotonic()
+        call.since = now - rows.ttl_s
+        if self._tables:
+            run.tables = rows.tables(self._tables)
+            for place, table in enumerate(run.tables):
+                run.handles[place] = table.rows.handle
+        if (engine := self._engines.now()) is not run.engine:
+            run.use(engine)
+        if self._plan.statistics:
+            call.states = self._states_of(run, statistics)
+        return run
+
+    def read(self, run: FeatureRun, prefetch: Prefetch) -> PrefetchedRows | None:
+        """Read the inputs that a call misses, and give them to it.
+
+        Args:
+            run: whose call has failed.
+            prefetch: asked when Redis is read.
+
+        Returns:
+            Embedding rows that were read in the same round trip; None: no prefetch, or Redis was down.
+
+        Raises:
+            RequestError: a row cannot be extracted, or the rows have too many values.
+            RefusedError: Redis refuses the read.
+        """
+        call, outcome = run.call, run.call.outcome
+        if outcome != MISSING_INPUTS or run.result is not None:
+            self._refuse(run, outcome)
+        run.result = result = self._read(run, prefetch)
+        current_call().check("enrich")  # a read may have taken long
+        slots = [found.slots for found in result.rows]
+        at = (ctypes.c_void_p * max(len(slots), 1))(*map(address, slots))
+        for place, found in enumerate(result.rows):
+            run.handles[place] = found.table.rows.handle
+        values = [value or b"" for value in result.histories]
+        values_at = (ctypes.c_char_p * max(len(values), 1))(*values)
+        sizes = np.array([*map(len, values), 0], np.int64)
+        call.slots, call.values = ctypes.addressof(at), ctypes.addressof(values_at)
+        call.value_bytes = address(sizes)
+        run.owners = run.owners, slots, at, values, values_at, sizes
+        return result.prefetched
+
+    def read_at(self, run: FeatureRun) -> float | None:
+        """Instant of time.monotonic() at which the oldest live input was read, as `Extracted` has it."""
+        if not self._live:
+            return None
+        return min(run.call.oldest, run.began) if run.result is None else run.result.read_at
+
+    def end(self, run: FeatureRun) -> None:
+        """Keep a run's memory for another request; its results go away."""
+        assert run.engine is not None
+        run.engine.spent_s += run.call.extracted_at - run.call.enriched_at
+        run.result = run.owners = None
+        run.tables = []
+        run.clear()
+        self._idle.append(run)
+
+    # ── features alone ───────────────────────────────────────────────────────────────────────────────
 
     def extract(
         self,
@@ -180,7 +325,6 @@ class RequestFeatures:
         statistics: Statistics,
         row_name: Callable[[int], str],
         prefetch: Prefetch = lambda _: None,
-        ended: Callable[[str], object] = lambda _: None,
     ) -> Extracted:
         """Extract the features of a request, with a single read of Redis if need be.
 
@@ -189,53 +333,51 @@ class RequestFeatures:
             statistics: of the version that answers, of a plan that contains this plan.
             row_name: name in the request of the row with a given index, for error messages.
             prefetch: asked when Redis is read.
-            ended: told the end of the stages "enrich" and "extract".
 
         Raises:
-            RequestError: a row cannot be extracted, or the rows have too many values.
-            RefusedError: Redis refuses the read.
+            As `read`.
         """
-        memory = self._inputs.lend()
-        call = memory.call
-        split, _owners = self._given(call, columns)
-        found, _read = self._enriched(memory, prefetch)
-        ended("enrich")
+        run, prefetched = self.begin(columns, statistics, row_name), None
+        while answer(run) != EXTRACTED:
+            prefetched = self.read(run, prefetch)
+        call, read_at = run.call, self.read_at(run)
         items = copied(call.items, np.int64, columns.size) if call.items else None
-        features = self._extracted(memory, split, columns.size, statistics)
-        failed, shared_failed = call.failed_rows, call.shared_failed
-        self._inputs.take_back(memory)
-        if failed or shared_failed:
-            first = "context" if shared_failed else row_name(int(np.argmax(features.own.failed)))
-            raise RequestError(first, "cannot be scored: one of its features has too many values")
-        ended("extract")
-        return Extracted(features, *found, items)
+        ends = call.enriched_at, call.extracted_at
+        complete = run.result is None or run.result.complete
+        extracted = Extracted(run.features(), complete, read_at, prefetched, items, ends)
+        self.end(run)
+        return extracted
 
-    # ── enrich ───────────────────────────────────────────────────────────────────────────────────────
+    # ── parts ────────────────────────────────────────────────────────────────────────────────────────
 
-    def _given(self, call: FeatureCall, columns: RequestColumns) -> tuple[_Split, object]:
-        """Give a request's columns to a call; the second result keeps them alive."""
-        call.rows, call.now_ms = columns.size, columns.now_ms
-        call.slots = call.values = None
-        parsed, owners = columns.parsed, None
-        key: _SplitKey
-        if parsed is not None:
-            key = parsed.parser, parsed.parts, columns.size == 1
-            call.context, call.candidates = parsed.columns_at
-        else:
-            key = None, frozenset(columns.candidates), columns.size == 1
-            owners, parts = [], []
-            for part in (columns.context, columns.candidates):
-                at = (ctypes.c_void_p * len(self._columns))()
-                for place, column in enumerate(self._columns.values()):
-                    if column.name in part:
-                        owner, at[place] = exported(_cast(part[column.name], column))
-                        owners.append(owner)
-                parts.append(ctypes.addressof(at))
-                owners.append(at)
-            call.context, call.candidates = parts
-        split = self._splits.get(key) or self._split_of(columns, key)
-        call.places = split.places
-        return split, owners
+    def _new_run(self) -> FeatureRun:
+        run = FeatureRun(len(self._tables))
+        call, limits = run.call, self._limits
+        call.plan, call.width, call.states = self._inputs.handle, self._width, address(self._initial_states)
+        call.most_values, call.most_bytes, call.most_read = limits.values, limits.pool_bytes, limits.read
+        return run
+
+    def _given(self, run: FeatureRun, columns: RequestColumns) -> list[int]:
+        """Addresses of columns that no request has; the run keeps them alive."""
+        owners: list[object] = []
+        parts = []
+        for part in (columns.context, columns.candidates):
+            at = (ctypes.c_void_p * len(self._columns))()
+            for place, column in enumerate(self._columns.values()):
+                if column.name in part:
+                    owner, at[place] = exported(_cast(part[column.name], column))
+                    owners.append(owner)
+            parts.append(ctypes.addressof(at))
+            owners.append(at)
+        run.owners = owners
+        return parts
+
+    def _states_of(self, run: FeatureRun, statistics: Statistics) -> int:
+        """Address of the addresses of the running statistics; the run keeps them alive."""
+        arrays = statistics.of(self._plan).arrays
+        states = np.array([address(array) for array in arrays], np.int64)
+        run.owners = run.owners, arrays, states
+        return address(states)
 
     def _split_of(self, columns: RequestColumns, key: _SplitKey) -> _Split:
         parsed = columns.parsed
@@ -261,44 +403,9 @@ class RequestFeatures:
         split = self._splits[key] = _Split(Shares(self._plan, shared), places)
         return split
 
-    def _enriched(self, memory: FeatureMemory, prefetch: Prefetch) -> tuple[_Found, object]:
-        """Join look-up rows and histories; the second result must live until the features are extracted."""
-        call, rows = memory.call, self._lookup_rows
-        now = time.monotonic()
-        call.since = now - rows.ttl_s
-        tables = rows.tables(self._tables)
-        for place, table in enumerate(tables):
-            memory.tables[place] = table.rows.handle
-        outcome = self._inputs.enrich(memory)
-        if outcome == DONE:
-            return (True, min(call.oldest, now) if self._live else None, None), tables
-        if outcome != MISSING_INPUTS:
-            raise _failure(outcome)
-        result = self._read(call, prefetch)
-        current_call().check("enrich")  # a read may have taken long
-        slots = [rows_of_table.slots for rows_of_table in result.rows]
-        at = (ctypes.c_void_p * max(len(slots), 1))(*map(address, slots))
-        for place, rows_of_table in enumerate(result.rows):
-            memory.tables[place] = rows_of_table.table.rows.handle
-        values = [value or b"" for value in result.histories]
-        values_at = (ctypes.c_char_p * max(len(values), 1))(*values)
-        sizes = np.array([*map(len, values), 0], np.int64)
-        call.slots, call.values = ctypes.addressof(at), ctypes.addressof(values_at)
-        call.value_bytes = address(sizes)
-        outcome = self._inputs.enrich(memory)
-        if outcome == BAD_HISTORY:
-            with foreign_values():
-                for value in values:
-                    decode_history(value)
-        if outcome != DONE:
-            raise _failure(outcome)
-        read_at = result.read_at if self._live else None
-        found = result.complete, read_at, result.prefetched
-        return found, (result, slots, at, values, values_at, sizes)
-
-    def _read(self, call: FeatureCall, prefetch: Prefetch) -> LookupResult:
+    def _read(self, run: FeatureRun, prefetch: Prefetch) -> LookupResult:
         """Read look-up rows and histories. Raises RefusedError."""
-        count = len(self._tables)
+        call, count = run.call, len(self._tables)
         keys_at = (ctypes.c_void_p * count).from_address(call.keys) if count else ()
         counts = (ctypes.c_int64 * count).from_address(call.key_counts) if count else ()
         queries = []
@@ -310,66 +417,23 @@ class RequestFeatures:
         names = [name for root in self._histories for name in self._keyspace.histories(root.name, user)]
         return self._lookup_rows.find(queries, names, prefetch(user) if call.has_user else None)
 
-    # ── extract ──────────────────────────────────────────────────────────────────────────────────────
-
-    def _extracted(
-        self, memory: FeatureMemory, split: _Split, rows: int, statistics: Statistics
-    ) -> SharedFeatures:
-        plan_call, call, width = Call(self._engines.now()), memory.call, self._width
-        states = self._initial_states
-        if self._plan.statistics:
-            arrays = statistics.of(self._plan).arrays
-            states = np.array([address(array) for array in arrays], np.int64)
-        own, shared = len(split.own_fields), len(split.shared_fields)
-        n = rows if own or width else 1  # rows without features of their own are alike
-        call.extract, call.gather, call.gather_shared = plan_call.engine.addresses
-        call.context_of_plan = plan_call.context.handle
-        call.shares, call.fields, call.plan_rows = split.nodes, split.flags, n
-        limits = self._limits
-        call.most_values, call.most_bytes, call.most_read = limits.values, limits.pool_bytes, limits.read
-        own_room, shared_room = self._room, self._shared_room  # once: other threads widen them
-        # One block: dense numbers, offsets and marks, then room for keys; a word each at least.
-        sizes = (n * width + 1) // 2, own * n // 2 + 1, shared // 2 + 1, n // 8 + 1, own_room
-        block = np.empty(sum(sizes) + shared_room, np.int64)
-        at = call.dense = address(block)
-        ends = tuple(itertools.accumulate(sizes))
-        call.states = address(states)
-        call.own_offsets, call.shared_offsets = at + 8 * ends[0], at + 8 * ends[1]
-        call.failed, call.own_keys, call.shared_keys = at + 8 * ends[2], at + 8 * ends[3], at + 8 * ends[4]
-        call.own_room, call.shared_room = own_room, shared_room
-        shared_offsets = block[ends[1] : ends[2]].view(np.int32)[: shared + 1]
-        failed = block[ends[2] : ends[3]].view(np.bool_)[:n]
-        shared_offsets[:] = 0
-        failed[:] = False
-        outcome = self._inputs.extract(memory)
-        own_keys, shared_keys = block[ends[3] :], block[ends[4] :]
-        if outcome == MORE_KEYS:
-            own_keys, shared_keys = np.empty(call.own_count, np.int64), np.empty(call.shared_count, np.int64)
-            call.own_keys, call.own_room = address(own_keys), len(own_keys)
-            call.shared_keys, call.shared_room = address(shared_keys), len(shared_keys)
-            self._inputs.gather(memory)
-            self._room = min(max(self._room, 2 * len(own_keys)), _MOST_ROOM)
-            self._shared_room = min(max(self._shared_room, 2 * len(shared_keys)), _MOST_ROOM)
-        elif outcome != DONE:
-            self._refuse(outcome, rows)
-        plan_call.done()
-        dense = block[: ends[0]].view(np.float32)[: n * width].reshape(n, width)
-        own_offsets = block[ends[0] : ends[1]].view(np.int32)[: own * n + 1]
-        if n < rows:
-            dense, failed = np.empty((rows, 0), np.float32), np.zeros(rows, np.bool_)
-        nothing, once = np.array([call.shared_failed != 0]), shared_keys[: call.shared_count]
-        return SharedFeatures(
-            Features(1, shared_offsets, once, _NO_NUMBERS, _NOT_OBSERVED, nothing),
-            Features(rows, own_offsets, own_keys[: call.own_count], dense, _NOT_OBSERVED, failed),
-            split.shared_fields,
-            split.own_fields,
-        )
-
-    def _refuse(self, outcome: int, rows: int) -> None:
+    def _refuse(self, run: FeatureRun, outcome: int) -> NoReturn:
+        """Raise the error of a call that has no features."""
+        if outcome == FAILED_ROWS:
+            n = run.call.rows if run.call.own or run.call.width else 1
+            failed = copied(run.call.failed, np.bool_, n)
+            first = "context" if run.call.shared_failed else run.row_name(int(np.argmax(failed)))
+            raise RequestError(first, "cannot be scored: one of its features has too many values")
+        if outcome == BAD_HISTORY and run.result is not None:
+            with foreign_values():
+                for value in run.result.histories:
+                    decode_history(value or b"")
+        if outcome == NO_MEMORY:
+            raise MemoryError("no memory for the features of a request")
         if outcome > 0:
-            raise _failure(outcome)
+            raise InternalError("columns of a request that do not fit the feature plan")
         try:
-            raise plan_failure(outcome, rows)
+            raise plan_failure(outcome, run.call.rows)
         except TooLargeError as error:
             raise RequestError(
                 "candidates",
@@ -392,10 +456,6 @@ class RequestFeatures:
         return found
 
 
-_MOST_ROOM = 1 << 16
-"""Keys that there is room for at most, before it is known how many there are."""
-
-
 def _cast(array: pa.Array, column: RequestColumn) -> pa.Array:
     if array.type == column.arrow:
         return array
@@ -403,9 +463,3 @@ def _cast(array: pa.Array, column: RequestColumn) -> pa.Array:
         return array.cast(column.arrow)
     except pa.ArrowException as error:
         raise ConfigError(f"column {column.name} is {array.type}, not {column.arrow}: {error}") from error
-
-
-def _failure(outcome: int) -> Exception:
-    if outcome == NO_MEMORY:
-        return MemoryError("no memory for the features of a request")
-    return InternalError("columns of a request that do not fit the feature plan")

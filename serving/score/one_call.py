@@ -1,7 +1,7 @@
-"""Look up → score → reply in one compiled call: of candidates to rank, or of a user's best items.
+"""A request in one compiled call: of candidates to rank, or of a user's best items.
 
-features ─► kernels.request.score, kernels.request.select ─► scores, and the packed reply
-                  │ a row, an item's partial result or its vector is not in memory
+columns ─► kernels.request.score, kernels.request.select ─► scores, and the packed reply
+                  │ an input of features, a row, an item's partial result or its vector is not in memory
                   └─► it is read or computed, and the call is made again with it
 """
 
@@ -15,21 +15,27 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from livectr.ingest.extract.sharing import SharedFeatures
-from livectr.kernels.request.look_up import DONE, LATE, MISSING_ROWS, SUPERSEDED
-from livectr.kernels.request.score import Items, Revenues, ScoreCall
+from livectr.kernels.request.look_up import (
+    DONE,
+    LATE,
+    MISSING_ROWS,
+    NO_FEATURES,
+    SUPERSEDED,
+    CompiledSnapshot,
+)
+from livectr.kernels.request.score import Revenues, ScoreCall
 from livectr.kernels.request.select import SelectCall, Wanted
 from livectr.serving import metrics
 from livectr.serving.deadlines import current_call
+from livectr.serving.request.features import FeatureRun
 from livectr.serving.request.parse import RequestColumns
 from livectr.serving.score.item_stage import ItemStage
 from livectr.serving.score.look_up import VersionLookup
-from livectr.serving.score.plan_stages import FieldOrder
-from livectr.serving.score.rank_scorer import rank_scorer
-from livectr.serving.score.tower_scorer import tower_scorer
-from livectr.serving.version.batch import Batch
+from livectr.serving.score.plan_stages import PlanStages
+from livectr.serving.score.rank_scorer import RankScorer
+from livectr.serving.score.tower_scorer import TowerScorer
 from livectr.serving.version.near_cache import SupersededError, late
-from livectr.store.layout import F32, I64
+from livectr.store.layout import F32
 
 
 @dataclass(frozen=True)
@@ -54,21 +60,23 @@ class RequestItems:
 
 def score_candidates(
     lookup: VersionLookup,
-    order: FieldOrder,
-    features: SharedFeatures,
+    scorer: RankScorer,
+    plan: PlanStages,
+    run: FeatureRun,
     items: RequestItems | None,
-    item_keys: I64 | None,
     revenues: Revenues | None,
+    bids: int = 0,
 ) -> tuple[ScoreCall, bool]:
     """Score n candidates at a version.
 
     Args:
         lookup: version that answers.
-        order: of the features' fields.
-        features: of the candidates; without those of the items, if there are `items`.
+        scorer: ranking model of the version.
+        plan: of the run's features; without those of the items, if there are `items`.
+        run: features of the candidates.
         items: of the candidates; None: no partial result is kept.
-        item_keys: i64[n], theirs.
-        revenues: what to pack into a reply; None: nothing.
+        revenues: form of the reply; None: none is packed.
+        bids: address of f64[n], for the reply.
 
     Returns:
         The call, which has the results; False if look-up rows of items may be missing.
@@ -77,35 +85,33 @@ def score_candidates(
         AnswerError: the status that the client receives.
         SupersededError: a row is newer than the version.
     """
-    snapshot = rank_scorer(lookup.version).snapshot(lookup.version, lookup.cache, order)
-    shared, own = features.shared, features.own
-    store, kept = None, None
-    if items is not None and item_keys is not None:
-        store = items.stage.partials(lookup)
-        kept = Items(store.partials, item_keys)
-    call = ScoreCall(snapshot, shared, own, own.dense, current_call().deadline, kept, revenues)
+    snapshot = scorer.snapshot(lookup.version, lookup.cache, plan.order(run))
+    store = None if items is None else items.stage.partials(lookup)
+    partials = None if store is None else store.partials
+    call = ScoreCall(run, current_call().deadline, partials, revenues, bids)
     complete, computed = True, False
 
     def compute_items() -> None:
         nonlocal complete, computed
-        assert items is not None and store is not None and kept is not None
+        assert items is not None and store is not None
         found, complete = items.stage.completed(
-            lookup, store, items.values, kept.keys, call.kept, items.row_name
+            lookup, store, items.values, call.item_keys, call.kept, items.row_name
         )
         call.give_kept(found)
         computed = True
 
-    _answer(lookup, order, features, call, functools.partial(snapshot.score, call), compute_items)
-    if kept is not None and not computed:
-        metrics.ITEM_PARTIALS.labels("kept").inc(len(kept.keys))
+    _answer(lookup, plan, run, snapshot, call, compute_items)
+    if items is not None and not computed:
+        metrics.ITEM_PARTIALS.labels("kept").inc(items.columns.size)
     return call, complete
 
 
 def select_items(
     lookup: VersionLookup,
-    order: FieldOrder,
-    features: SharedFeatures,
-    more: F32,
+    scorer: TowerScorer,
+    plan: PlanStages,
+    run: FeatureRun,
+    more: F32 | None,
     wanted: Wanted,
     vectors: Callable[[npt.NDArray[np.bool_]], tuple[F32, bool]],
 ) -> tuple[SelectCall, bool]:
@@ -113,9 +119,10 @@ def select_items(
 
     Args:
         lookup: version that answers.
-        order: of the features' fields.
-        features: of the user.
-        more: f32[n], inputs of the user tower besides fields.
+        scorer: towers of the version.
+        plan: of the run's features.
+        run: features of the user.
+        more: f32[n], inputs of the user tower besides fields; None: the dense features alone.
         wanted: items.
         vectors: gives the vectors f32[m, out] of those candidates, bool[n], that have none; and False if
             look-up rows of them may be missing.
@@ -127,8 +134,8 @@ def select_items(
         AnswerError: the status that the client receives.
         SupersededError: a row is newer than the version.
     """
-    snapshot = tower_scorer(lookup.version).snapshot(lookup.version, lookup.cache, order)
-    call = SelectCall(snapshot, features.shared, features.own, more, current_call().deadline, wanted)
+    snapshot = scorer.snapshot(lookup.version, lookup.cache, plan.order(run))
+    call = SelectCall(snapshot, run, more, current_call().deadline, wanted)
     complete = True
 
     def compute_items() -> None:
@@ -136,43 +143,45 @@ def select_items(
         found, complete = vectors(call.unknown)
         call.give_items(found)
 
-    _answer(lookup, order, features, call, functools.partial(snapshot.select, call), compute_items)
+    _answer(lookup, plan, run, snapshot, call, compute_items)
     return call, complete
 
 
 def _answer(
     lookup: VersionLookup,
-    order: FieldOrder,
-    features: SharedFeatures,
+    plan: PlanStages,
+    run: FeatureRun,
+    snapshot: CompiledSnapshot,
     call: ScoreCall | SelectCall,
-    attempt: Callable[[], int],
     compute_items: Callable[[], None],
 ) -> None:
     """Make a call until it has all that it needs; rows that are not in memory are read.
 
     Args:
         lookup: version that answers.
-        order: of the features' fields.
-        features: that the call looks up.
+        plan: of the run's features.
+        run: features of the request.
+        snapshot: that answers.
         call: gets the rows that are read.
-        attempt: makes the call, and gives its outcome.
         compute_items: gives the call what it misses of items.
 
     Raises:
         As `score_candidates`.
     """
-    batch = functools.partial(Batch.joined, order.fields, (), features.shared, features.own)
     looked_up = False
     read = 0 if lookup.prefetched is None else lookup.add_prefetched()
-    while (outcome := attempt()) != DONE:
+    while (outcome := snapshot.answer(call.words)) != DONE:
         if outcome == SUPERSEDED:
             raise SupersededError
         if outcome == LATE:
             raise late()
-        if outcome == MISSING_ROWS:
-            looked_up, vectors = True, lookup.vectors(batch(), read)
+        if outcome == NO_FEATURES:
+            plan.read(lookup, run)
+            read += 0 if lookup.prefetched is None else lookup.add_prefetched()
+        elif outcome == MISSING_ROWS:
+            looked_up, vectors = True, lookup.vectors(plan.batch(run), read)
             call.give_vectors(vectors.pooled, vectors.once)
         else:
             compute_items()
     if not looked_up:
-        lookup.cache.count_look(batch, read)
+        lookup.cache.count_look(functools.partial(plan.batch, run), read)

@@ -16,7 +16,7 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
 from livectr.serving.errors import RequestError
 from livectr.serving.limits import RequestLimits
-from livectr.serving.request.features import Extracted, RequestFeatures
+from livectr.serving.request.features import Extracted, FeatureRun, RequestFeatures
 from livectr.serving.request.inline_content import InlineContent
 from livectr.serving.request.lookup_rows import LookupRows
 from livectr.serving.request.parse import RequestColumns
@@ -88,8 +88,8 @@ class FieldOrder:
     own: tuple[int, ...]
 
 
-def not_timed(stage: str) -> None:
-    """End of a stage that nobody times."""
+def not_timed(*ends: tuple[str, float]) -> None:
+    """Ends of stages that nobody times."""
 
 
 class PlanStages:
@@ -99,6 +99,9 @@ class PlanStages:
         part: the features.
         model: model of a version that reads them.
         item_column: column of the candidates whose keys are wanted, too.
+
+    Attributes:
+        features: of the part.
     """
 
     def __init__(
@@ -112,7 +115,7 @@ class PlanStages:
         self.roots = plan.roots
         self._limits = sources.limits
         self._model = model
-        self._features = RequestFeatures(
+        self.features = RequestFeatures(
             pipeline, plan, sources.reader, sources.lookup_rows, sources.limits, item_column
         )
         self._numbers = part.fields
@@ -123,11 +126,7 @@ class PlanStages:
         self._order = functools.lru_cache(MOST_ORDERS)(self._order_of)
 
     def extract(
-        self,
-        lookup: VersionLookup,
-        columns: RequestColumns,
-        row_name: Callable[[int], str],
-        ended: Callable[[str], object] = not_timed,
+        self, lookup: VersionLookup, columns: RequestColumns, row_name: Callable[[int], str]
     ) -> Extracted:
         """Enrich and extract n rows.
 
@@ -135,19 +134,22 @@ class PlanStages:
             lookup: version that answers.
             columns: of a parsed request, n rows.
             row_name: name in the request of the row with a given index, for error messages.
-            ended: told the end of the stages "enrich" and "extract".
 
         Raises:
             AnswerError: the status that the client receives.
         """
-
-        def prefetch(user: I64) -> PrefetchKeys | None:
-            return self._users.missing(user, lookup.version.manifest, lookup.cache)
-
         statistics = self._model(lookup.version).statistics
-        found = self._features.extract(columns, statistics, row_name, prefetch, ended)
+        prefetch = functools.partial(self._prefetch, lookup)
+        found = self.features.extract(columns, statistics, row_name, prefetch)
         lookup.prefetched = found.prefetched
         return found
+
+    def read(self, lookup: VersionLookup, run: FeatureRun) -> None:
+        """Read what the features of a run miss. Raises AnswerError."""
+        lookup.prefetched = self.features.read(run, functools.partial(self._prefetch, lookup))
+
+    def _prefetch(self, lookup: VersionLookup, user: I64) -> PrefetchKeys | None:
+        return self._users.missing(user, lookup.version.manifest, lookup.cache)
 
     def inputs(
         self,
@@ -155,7 +157,7 @@ class PlanStages:
         columns: RequestColumns,
         inline: InlineContent,
         row_name: Callable[[int], str],
-        ended: Callable[[str], object] = not_timed,
+        passed: Callable[..., object] = not_timed,
     ) -> ModelInputs:
         """Enrich, extract and look up n rows at a version.
 
@@ -164,20 +166,30 @@ class PlanStages:
             columns: as in `extract`.
             inline: content that the request carries.
             row_name: as in `extract`.
-            ended: as in `extract`.
+            passed: told the ends of the stages "enrich" and "extract".
 
         Raises:
             AnswerError: the status that the client receives.
             SupersededError: a row is newer than the version.
         """
         model = self._model(lookup.version)
-        extracted = self.extract(lookup, columns, row_name, ended)
+        extracted = self.extract(lookup, columns, row_name)
+        passed(*zip(("enrich", "extract"), extracted.ends, strict=True))
         features = extracted.features
         vectors, lists = self._vectors(lookup, features, model.sequences)
         content = self.content(lookup, features, model.content, inline)
         return ModelInputs(
             features, vectors, features.own.dense, lists, content, extracted.complete, extracted.read_at
         )
+
+    def order(self, run: FeatureRun) -> FieldOrder:
+        """Order of the fields of a run's features, without fields whose content alone is read."""
+        return self._order(run.shared_fields, run.own_fields, ())
+
+    def batch(self, run: FeatureRun) -> Batch:
+        """Batch of the keys of a run's features."""
+        order, features = self.ordered(run.features())
+        return Batch.joined(order.fields, (), features.shared, features.own)
 
     def ordered(
         self, features: SharedFeatures, sequences: tuple[str, ...] = ()
@@ -221,6 +233,8 @@ class PlanStages:
             own: numbers in the plan of the other fields.
             read: fields that the model reads as sequences.
         """
+        count = len(self._fields)
+        shared, own = (tuple(i for i in numbers if i < count) for numbers in (shared, own))
         fields = tuple(self._fields[i] for i in (*shared, *own))
         return FieldOrder(
             fields,

@@ -20,6 +20,7 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.keys.keys import U32
 from livectr.kernels.network.reply import pack_texts
 from livectr.kernels.network.retrieval import Selection
+from livectr.kernels.request.features import EXTRACTED, answer
 from livectr.kernels.request.parse import ItemValues
 from livectr.kernels.request.select import SelectionFields, Wanted
 from livectr.protos import livectr_pb2 as pb
@@ -177,32 +178,36 @@ class PreRanker:
             SupersededError: a row is newer than the version.
         """
         version, user = lookup.version, self._user
-        extracted = user.extract(lookup, query.columns, lambda _: "context", stages.ended)
-        order, features = user.ordered(extracted.features)
         scorer = tower_scorer(version)
-        images = scorer.reads["user"].content
-        content = user.content(lookup, extracted.features, images, query.content) if images else {}
+        reads = scorer.reads["user"]
+        run, more = user.features.begin(query.columns, reads.statistics, lambda _: "context"), None
+        if reads.content:
+            while answer(run) != EXTRACTED:
+                user.read(lookup, run)
+            features = run.features()
+            content = user.content(lookup, features, reads.content, query.content)
+            more = scorer.user_inputs(features.own.dense, content)
 
         def cold(unknown: npt.NDArray[np.bool_]) -> tuple[F32, bool]:
             assert query.candidates is not None  # all items of the catalogue have vectors
             return self._cold_vectors(lookup, query.candidates.filter(pa.array(unknown)), query.content)
 
-        call, complete = select_items(
-            lookup,
-            order,
-            features,
-            scorer.user_inputs(features.own.dense, content),
-            Wanted(query.top_k, query.keys, query.excluded, fields),
-            cold,
+        wanted = Wanted(query.top_k, query.keys, query.excluded, fields)
+        call, complete = select_items(lookup, scorer, user, run, more, wanted, cold)
+        stages.passed(
+            ("enrich", run.call.enriched_at),
+            ("extract", run.call.extracted_at),
+            ("look_up", call.words.looked_up_at),
+            ("score", call.words.scored_at),
         )
-        looked_up_at, scored_at = call.ends
-        stages.passed(("look_up", looked_up_at), ("score", scored_at))
-        metrics.observe_live(ROLE, extracted.read_at, version.manifest.created_ms)
+        metrics.observe_live(ROLE, user.features.read_at(run), version.manifest.created_ms)
+        read = run.result is None or run.result.complete
+        user.features.end(run)
         if query.keys is not None:
             size = len(query.keys)
         else:
             size = (0 if version.items is None else len(version.items)) - len(query.excluded)
-        complete = complete and extracted.complete and lookup.complete
+        complete = complete and read and lookup.complete
         best, keys = call.best
         reply = call.reply() if fields is not None else b""
         return PreRankScores(version.number, size, best, keys, call.unknown_count, complete, reply)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.network.reply import ReplyPacker, probabilities
-from livectr.kernels.request.score import Packed, Revenues
+from livectr.kernels.request.score import Revenues
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving import metrics
 from livectr.serving.limits import RequestLimits
@@ -38,11 +38,12 @@ from livectr.serving.served.log import ServedLog
 from livectr.serving.served.record import Answer
 from livectr.serving.version.follower import VersionFollower
 from livectr.serving.version.loader import ModelVersion
-from livectr.store.layout import F32
+from livectr.store.layout import F32, I64
 
 F64 = npt.NDArray[np.float64]
 
 ROLE = "rank"
+_NO_LOGITS: F32 = np.empty(0, np.float32)
 _RANKED = tuple(pb.RankResponse.DESCRIPTOR.fields_by_name[name].number for name in ("index", "pctr", "ecpm"))
 """Numbers of the reply's fields that `ReplyPacker` writes."""
 
@@ -66,13 +67,29 @@ class RankQuery:
 
 
 @dataclass(frozen=True)
+class Packed:
+    """Packed reply.
+
+    Args:
+        fields: of the reply, on the wire.
+        counts: i64[m + 1], click probabilities up to each bound of their histogram and above the one before.
+        total: sum of the probabilities.
+    """
+
+    fields: bytes
+    counts: I64
+    total: float
+
+
+@dataclass(frozen=True)
 class RankScores:
     """Scores of n candidates at a version.
 
     Args:
         version: number of the version.
         model: name of its ranking model.
-        logits: f32[n].
+        size: n.
+        logits: f32[n]; none with a packed reply.
         complete: False if a row may be missing.
         inputs: of the model, all of them; None: they were not asked for.
         reply: packed reply; None: it is not packed yet.
@@ -80,6 +97,7 @@ class RankScores:
 
     version: int
     model: str
+    size: int
     logits: F32
     complete: bool
     inputs: ModelInputs | None
@@ -87,8 +105,8 @@ class RankScores:
 
     @property
     def pctr(self) -> F64:
-        """Click probabilities f64[n]."""
-        return probabilities(self.logits) if self.reply is None else self.reply.pctr
+        """Click probabilities f64[n]; none with a packed reply."""
+        return probabilities(self.logits)
 
 
 class Ranker:
@@ -130,6 +148,7 @@ class Ranker:
         self._first = type(pipeline.rank).__name__
         self._explainer = Explainer(pipeline)
         self._pack = ReplyPacker(*_RANKED)
+        self._revenues = Revenues(self._pack, metrics.SERVED_PCTR.bounds)
         self.served = ServedLog.of(pipeline, options)
 
     def rank(self, request: Request, deadline: float | None) -> Reply:
@@ -149,16 +168,16 @@ class Ranker:
         request = self.schema.reader.own(request)
         explain = request.parsed.explain
         check_explain(explain)
-        query, bids = self._query(request), request.bids
+        query = self._query(request)
         clock.noted("parse")
         logged = self.logs(request.request_id)
         whole = logged or explain > 0
 
         def answer(lookup: VersionLookup) -> tuple[RankScores, Any]:
-            scores = self.scores(lookup, query, clock, bids, whole=whole)
+            scores = self.scores(lookup, query, clock, request.parsed.bids_at, whole=whole)
             if not explain:
                 return scores, None
-            best = np.argsort(-bids * scores.pctr, kind="stable")[:explain].tolist()
+            best = np.argsort(-request.bids * scores.pctr, kind="stable")[:explain].tolist()
             scorer = rank_scorer(lookup.version)
             assert scores.inputs is not None  # they are whole
             explained = self._explainer.explain(lookup, scorer, scores.inputs, scores.logits, best)
@@ -178,7 +197,7 @@ class Ranker:
         except BaseException:
             clock.observe()
             raise
-        reply = self._reply(request.request_id, bids, scores, explained)
+        reply = self._reply(request, scores, explained)
         if logged and self.served is not None:
             self.served.offer(_answer(request, query, scores))
         clock.ended("respond")
@@ -189,7 +208,7 @@ class Ranker:
         lookup: VersionLookup,
         query: RankQuery,
         stages: metrics.Stages,
-        bids: F64 | None = None,
+        bids: int = 0,
         *,
         whole: bool,
     ) -> RankScores:
@@ -199,28 +218,40 @@ class Ranker:
             lookup: version that answers.
             query: parsed request.
             stages: told the end of every stage.
-            bids: f64[n], for a packed reply; None: no reply is packed.
+            bids: address of f64[n], for a packed reply; 0: no reply is packed.
             whole: the inputs are needed, too, with those of the items: their partial results are not enough.
 
         Raises:
             AnswerError: the status that the client receives.
             SupersededError: a row is newer than the version.
         """
-        if whole or not rank_scorer(lookup.version).in_one_call:
+        scorer = rank_scorer(lookup.version)
+        if whole or not scorer.in_one_call:
             return self._in_stages(lookup, query, stages, whole=whole)
         items = self._items_of(query)
         plan = self._whole if items is None else self._rest
-        extracted = plan.extract(lookup, query.columns, query.row_name, stages.noted)
-        order, features = plan.ordered(extracted.features)
-        revenues = None if bids is None else Revenues(self._pack, bids, metrics.SERVED_PCTR.bounds)
-        call, complete = score_candidates(lookup, order, features, items, extracted.item_keys, revenues)
-        looked_up_at, scored_at = call.ends
-        stages.passed(("look_up", looked_up_at), ("score", scored_at))
-        version = lookup.version
-        metrics.observe_live(ROLE, extracted.read_at, version.manifest.created_ms)
-        complete = complete and extracted.complete and lookup.complete
-        reply = None if bids is None else call.reply()
-        return RankScores(version.number, self.model_of(version), call.logits, complete, None, reply)
+        run = plan.features.begin(query.columns, scorer.statistics, query.row_name)
+        revenues = self._revenues if bids else None
+        call, complete = score_candidates(lookup, scorer, plan, run, items, revenues, bids)
+        words, features, version = call.words, run.call, lookup.version
+        stages.passed(
+            ("enrich", features.enriched_at),
+            ("extract", features.extracted_at),
+            ("look_up", words.looked_up_at),
+            ("score", words.scored_at),
+        )
+        metrics.observe_live(ROLE, plan.features.read_at(run), version.manifest.created_ms)
+        read = run.result is None or run.result.complete
+        logits, reply = _NO_LOGITS, None
+        if bids:
+            reply = Packed(call.reply(), call.counts, words.total)
+        else:
+            logits = call.logits
+        plan.features.end(run)
+        complete = complete and read and lookup.complete
+        return RankScores(
+            version.number, self.model_of(version), query.columns.size, logits, complete, None, reply
+        )
 
     def _in_stages(
         self, lookup: VersionLookup, query: RankQuery, stages: metrics.Stages, *, whole: bool
@@ -228,7 +259,7 @@ class Ranker:
         """Score with inputs that are kept, or by a model of which torch computes a part; as `scores`."""
         items = None if whole else self._items_of(query)
         plan = self._whole if items is None else self._rest
-        inputs = plan.inputs(lookup, query.columns, query.content, query.row_name, stages.ended)
+        inputs = plan.inputs(lookup, query.columns, query.content, query.row_name, stages.passed)
         kept, complete = None, inputs.complete
         if items is not None:
             kept, items_complete = items.stage.kept(lookup, items.values, items.row_name)
@@ -239,7 +270,8 @@ class Ranker:
         stages.ended("score")
         metrics.observe_live(ROLE, inputs.read_at, lookup.version.manifest.created_ms)
         model = self.model_of(lookup.version)
-        return RankScores(lookup.version.number, model, logits, complete and lookup.complete, inputs)
+        complete = complete and lookup.complete
+        return RankScores(lookup.version.number, model, len(logits), logits, complete, inputs)
 
     def _items_of(self, query: RankQuery) -> RequestItems | None:
         """Items of the candidates; None: no partial result is kept."""
@@ -274,17 +306,17 @@ class Ranker:
     def _query(self, request: Request) -> RankQuery:
         return RankQuery(request.columns, parse_content(request.content, self._follower.contents.widths))
 
-    def _reply(self, request_id: str, bids: F64, scores: RankScores, explained: Any) -> Reply:
-        metrics.CANDIDATES.labels(ROLE).inc(len(scores.logits))
+    def _reply(self, request: Request, scores: RankScores, explained: Any) -> Reply:
+        metrics.CANDIDATES.labels(ROLE).inc(scores.size)
         if (packed := scores.reply) is not None:
             metrics.count_pctr(ROLE, packed.counts, packed.total)
             fields = packed.fields
         else:
             pctr = scores.pctr
             metrics.observe_pctr(ROLE, pctr)
-            fields = self._pack(pctr, bids)
+            fields = self._pack(pctr, request.bids)
         message = pb.RankResponse(
-            request_id=request_id, version=scores.version, model=scores.model, explanations=explained
+            request_id=request.request_id, version=scores.version, model=scores.model, explanations=explained
         )
         if not scores.complete:
             mark_degraded(message, ROLE, self._follower.reader.problem)

@@ -120,8 +120,6 @@ class TowerScorer(Snapshots[Selector]):
             dense: f32[1, Dd_user].
             content: content vectors of the user's images, by field.
         """
-        if not content:
-            return dense.reshape(-1)
         images = (content[name].values for name in self.reads["user"].content)
         means = (of.sum(axis=0) / np.float32(max(len(of), 1)) for of in images)
         inputs: F32 = np.concatenate([dense[0], *means])

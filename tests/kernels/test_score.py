@@ -12,13 +12,15 @@ from livectr.kernels.network.forward import ForwardNetwork, Kept, Shape, Sources
 from livectr.kernels.network.reply import ReplyPacker, probabilities
 from livectr.kernels.request.look_up import DONE, LATE, MISSING_ITEMS, MISSING_ROWS, SUPERSEDED
 from livectr.kernels.request.partials import Partials
-from livectr.kernels.request.score import Items, Reads, Revenues, ScoreCall, Snapshot
+from livectr.kernels.request.score import Reads, Revenues, ScoreCall, Snapshot
 from livectr.kernels.request.swap_lock import SwapLock
+from livectr.kernels.runtime.arrays import address
 from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.layout import SGD, RowLayout, Segment
 from livectr.kernels.table.table import DynamicTable
 from livectr.protos import livectr_pb2 as pb
 from livectr.system.histograms import Buckets
+from tests.kernels.given_features import GivenFeatures
 
 DIM = 4
 SHAPE = Shape(fields=3, dim=DIM, dense=(1, 1), layers=(8, 1), wide=True, pairs=True, prelu=False)
@@ -27,6 +29,7 @@ LAYOUT = RowLayout((Segment("rank.w", 1, SGD()), Segment("rank.v", DIM, SGD())))
 USERS, POSITIONS, ITEMS = np.arange(5), np.arange(100, 110), np.arange(1000, 1040)
 PACK = ReplyPacker(4, 5, 6)
 BOUNDS = np.linspace(0.05, 0.9, 13)
+REVENUES = Revenues(PACK, BOUNDS)
 F32 = np.float32
 
 
@@ -81,23 +84,17 @@ class Request:
         dense[:, 1] = items / 1000  # an item's own
         return Request(int(rng.choice(USERS)), positions, items, dense, rng.random(count))
 
-    def whole(self, snapshot: Snapshot, deadline: float | None = None) -> ScoreCall:
+    def whole(self, deadline: float | None = None) -> ScoreCall:
         """Call with all features."""
-        keys, revenues = np.concatenate([self.positions, self.items]), Revenues(PACK, self.bids, BOUNDS)
-        return ScoreCall(snapshot, self.shared, Ragged(keys), self.dense, deadline, None, revenues)
+        own = Ragged(np.concatenate([self.positions, self.items]))
+        features = GivenFeatures(self.shared, own, self.dense)
+        return ScoreCall(features, deadline, None, REVENUES, address(self.bids))
 
-    def apart(self, snapshot: Snapshot, partials: Partials) -> ScoreCall:
+    def apart(self, partials: Partials) -> ScoreCall:
         """Call with kept partial results of the items."""
-        dense, items = np.ascontiguousarray(self.dense[:, :1]), Items(partials, self.items)
-        return ScoreCall(
-            snapshot,
-            self.shared,
-            Ragged(self.positions),
-            dense,
-            None,
-            items,
-            Revenues(PACK, self.bids, BOUNDS),
-        )
+        dense = np.ascontiguousarray(self.dense[:, :1])
+        features = GivenFeatures(self.shared, Ragged(self.positions), dense, self.items)
+        return ScoreCall(features, None, partials, REVENUES, address(self.bids))
 
     @property
     def shared(self) -> Ragged:
@@ -131,19 +128,16 @@ def test_a_call_gives_what_its_stages_give(world: World, count: int) -> None:
     partials.add(request.items, request.partials(world), 1)
     snapshots = world.snapshot("position", "item"), world.snapshot("position")
 
-    for call, snapshot in zip(
-        (request.whole(snapshots[0]), request.apart(snapshots[1], partials)), snapshots, strict=True
-    ):
-        assert snapshot.score(call) == DONE
+    for call, snapshot in zip((request.whole(), request.apart(partials)), snapshots, strict=True):
+        assert snapshot.answer(call.words) == DONE
         assert np.array_equal(call.logits, logits)
-        reply, buckets = call.reply(), Buckets(BOUNDS)
-        assert np.array_equal(reply.pctr, probabilities(logits))
-        assert reply.fields == PACK(reply.pctr, request.bids)
-        buckets.observe(reply.pctr)
-        assert np.array_equal(reply.counts.cumsum(), buckets.rising())
-        assert reply.total == pytest.approx(reply.pctr.sum())
-        assert 0 < call.ends[0] <= call.ends[1]
-    assert len(pb.RankResponse.FromString(reply.fields).index) == count
+        pctr, buckets = probabilities(logits), Buckets(BOUNDS)
+        assert call.reply() == PACK(pctr, request.bids)
+        buckets.observe(pctr)
+        assert np.array_equal(call.counts.cumsum(), buckets.rising())
+        assert call.words.total == pytest.approx(pctr.sum())
+        assert 0 < call.words.looked_up_at <= call.words.scored_at
+    assert len(pb.RankResponse.FromString(call.reply()).index) == count
 
 
 def test_probabilities_are_the_logistic_function() -> None:
@@ -160,51 +154,64 @@ def test_a_call_says_what_is_missing(world: World) -> None:
     request, snapshot = Request.drawn(3, 20), world.snapshot("position")
     partials = Partials(30, world.network.partial_size)
     partials.add(request.items[:5], request.partials(world)[:5], 0)
-    call = request.apart(snapshot, partials)
+    call = request.apart(partials)
 
-    assert snapshot.score(call) == MISSING_ITEMS
+    assert snapshot.answer(call.words) == MISSING_ITEMS
     assert np.array_equal(call.kept != 0, np.isin(request.items, request.items[:5]))
     call.give_kept(Kept.of(request.partials(world)))
-    assert snapshot.score(call) == DONE and np.array_equal(call.logits, request.logits(world))
+    assert snapshot.answer(call.words) == DONE and np.array_equal(call.logits, request.logits(world))
 
     request.user = 999
-    call = request.apart(snapshot, partials)
-    assert snapshot.score(call) == MISSING_ROWS
+    call = request.apart(partials)
+    assert snapshot.answer(call.words) == MISSING_ROWS
     rows = (world.tables["position"].lookup(request.positions)[:, None],
             world.tables["user"].lookup([999])[:, None])  # fmt: skip
     call.give_vectors(*rows)
     call.give_kept(Kept.of(request.partials(world)))
-    assert snapshot.score(call) == DONE and np.array_equal(call.logits, request.logits(world))
+    assert snapshot.answer(call.words) == DONE and np.array_equal(call.logits, request.logits(world))
 
 
 def test_rows_of_another_version_are_not_read(world: World) -> None:
     snapshot = world.snapshot("position", "item", version=6)
 
-    assert snapshot.score(Request.drawn(1, 3).whole(snapshot)) == SUPERSEDED
+    assert snapshot.answer(Request.drawn(1, 3).whole().words) == SUPERSEDED
 
 
 def test_a_call_waits_for_a_writer_no_longer_than_its_deadline(world: World) -> None:
     snapshot = world.snapshot("position", "item")
     with world.lock.write():
-        assert snapshot.score(Request.drawn(1, 3).whole(snapshot, 0.0)) == LATE
-    assert snapshot.score(Request.drawn(1, 3).whole(snapshot, 0.0)) == DONE
+        assert snapshot.answer(Request.drawn(1, 3).whole(0.0).words) == LATE
+    assert snapshot.answer(Request.drawn(1, 3).whole(0.0).words) == DONE
 
 
-def test_arrays_that_do_not_fit_are_refused(world: World) -> None:
+def test_features_that_do_not_fit_are_refused(world: World) -> None:
     request, snapshot = Request.drawn(2, 4), world.snapshot("position", "item")
-    request.bids = np.ones(3)
-    with pytest.raises(ValueError, match="not of 4 float64"):
-        request.whole(snapshot)
-    request.bids, request.dense = np.ones(4), request.dense[:, :1]
-    with pytest.raises(ValueError, match="dense numbers"):
-        request.whole(snapshot)
-    request = Request.drawn(2, 4)
+    own = Ragged(np.concatenate([request.positions, request.items]))
+
+    def refused(features: GivenFeatures, partials: Partials | None = None) -> None:
+        with pytest.raises(ValueError, match="do not fit"):
+            snapshot.answer(ScoreCall(features, None, partials).words)
+
+    refused(GivenFeatures(request.shared, own, request.dense[:, :1]))
+    refused(GivenFeatures(request.shared, Ragged(request.positions), request.dense))
+    refused(GivenFeatures(Ragged(np.empty(0, np.int64)), own, request.dense))
+    refused(GivenFeatures(request.shared, own, request.dense), Partials(1, world.network.partial_size))
     for wrong in ([0, 1, 2, 3, 4, 5, 6, 3, 8], [0, 1, 2, 3, 4, 5, 6, 7, 9]):
-        own = Ragged(np.concatenate([request.positions, request.items]))
         own.offsets = np.array(wrong, np.int32)
-        call = ScoreCall(snapshot, request.shared, own, request.dense, None)
-        with pytest.raises(ValueError, match="offsets"):
-            snapshot.score(call)
+        refused(GivenFeatures(request.shared, own, request.dense))
+
+
+def test_fields_behind_those_that_are_looked_up_are_not_read(world: World) -> None:
+    """As fields of which only content is read."""
+    request, snapshot = Request.drawn(2, 4), world.snapshot("position")
+    dense, partials = np.ascontiguousarray(request.dense[:, :1]), request.partials(world)
+    more = np.full(4, 10**9)  # in no table
+    own, shared = Ragged(np.concatenate([request.positions, more])), Ragged(np.array([request.user, 10**9]))
+    call = ScoreCall(GivenFeatures(shared, own, dense, request.items), None)
+    call.give_kept(Kept.of(partials))
+
+    assert snapshot.answer(call.words) == DONE
+    assert np.array_equal(call.logits, request.logits(world))
 
 
 VERSIONS = 12
@@ -238,16 +245,10 @@ class Swapping:
         items = rng.choice(ITEMS, 20, replace=False)
         while True:
             version, snapshot, network, partials = self.served
-            call = ScoreCall(
-                snapshot,
-                Ragged(rng.choice(USERS, 1)),
-                Ragged(np.empty(0, np.int64)),
-                np.empty((20, 0), F32),
-                None,
-                Items(partials, items),
-                Revenues(PACK, np.ones(20), BOUNDS),
-            )
-            while (outcome := snapshot.score(call)) == MISSING_ITEMS:
+            user, nothing = Ragged(rng.choice(USERS, 1)), Ragged(np.empty(0, np.int64))
+            features, bids = GivenFeatures(user, nothing, np.empty((20, 0), F32), items), np.ones(20)
+            call = ScoreCall(features, None, partials, REVENUES, address(bids))
+            while (outcome := snapshot.answer(call.words)) == MISSING_ITEMS:
                 sources = Sources(FLAT)
                 sources.add_fields(np.full((20, 1, 1), -version, F32), (1,), 1, {1})
                 partials.add(items, network.partials(20, sources), 1)

@@ -21,6 +21,7 @@ from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.layout import SGD, RowLayout, Segment
 from livectr.kernels.table.table import DynamicTable
 from livectr.protos import livectr_pb2 as pb
+from tests.kernels.given_features import GivenFeatures
 
 DIM, OUT, HIDDEN, MORE = 4, 6, 9, 2
 LAYOUT = RowLayout((Segment("rank.w", 1, SGD()), Segment("prerank.t", DIM, SGD())))
@@ -68,14 +69,20 @@ class World:
         return Selector(self.lock, version, front, shared, 1, DIM, [1, 0], tower, BIAS, items)
 
     def call(
-        self, selector: Selector, wanted: Wanted, user: int = 3, deadline: float | None = None
+        self,
+        selector: Selector,
+        wanted: Wanted,
+        user: int = 3,
+        deadline: float | None = None,
+        shared: int = 0,
     ) -> SelectCall:
-        """Call of a user, who is in two cities."""
+        """Call of a user, who is in two cities; its first fields are shared."""
         keys, offsets = np.array([100, 101, user]), np.array([0, 2, 3], np.int32)
-        split, last = selector.shared, offsets[selector.shared]
-        shared = Ragged(offsets[: split + 1], keys[:last])
-        own = Ragged(offsets[split:] - last, keys[last:])
-        return SelectCall(selector, shared, own, np.array([0.5, -2], F32), deadline, wanted)
+        last = offsets[shared]
+        once = Ragged(offsets[: shared + 1], keys[:last])
+        own = Ragged(offsets[shared:] - last, keys[last:])
+        features = GivenFeatures(once, own, np.array([[0.5, -2]], F32))
+        return SelectCall(selector, features, None, deadline, wanted)
 
     def scores(self, user: int = 3) -> np.ndarray:
         """Scores f64[items] in NumPy."""
@@ -105,27 +112,29 @@ def replied(call: SelectCall) -> pb.PreRankResponse:
 def test_all_items_in_the_order_of_their_scores(world: World, shared: int, k: int) -> None:
     selector = world.selector(shared=shared)
     excluded = np.array([0, 5, 6, len(ITEMS) - 1], np.uint32)
-    call = world.call(selector, Wanted(k, None, excluded, FIELDS))
-    assert selector.select(call) == DONE
+    call = world.call(selector, Wanted(k, None, excluded, FIELDS), shared=shared)
+    assert selector.answer(call.words) == DONE
     reply, (best, ids) = replied(call), call.best
     wanted = np.setdiff1d(np.arange(len(ITEMS)), excluded)
     assert len(ids) == min(k, len(wanted)) and not reply.index
     np.testing.assert_allclose(best.scores, world.scores()[best.positions], rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(ids, ITEMS[best.positions])
 
-    asked = world.call(selector, Wanted(k, ITEMS[wanted], NONE, FIELDS))  # a stable sort, by their own bits
-    assert selector.select(asked) == DONE and asked.unknown_count == 0
+    asked = world.call(
+        selector, Wanted(k, ITEMS[wanted], NONE, FIELDS), shared=shared
+    )  # a stable sort, by their own bits
+    assert selector.answer(asked.words) == DONE and asked.unknown_count == 0
     np.testing.assert_array_equal(asked.best[1], ids)
     np.testing.assert_array_equal(asked.best[0].scores, best.scores)
     assert list(replied(asked).index) == asked.best[0].positions.tolist()
-    assert 0 < call.ends[0] <= call.ends[1]
+    assert 0 < call.words.looked_up_at <= call.words.scored_at
 
 
 def test_equal_scores_are_in_the_order_of_the_candidates(world: World) -> None:
     level = ITEMS[(world.vectors == world.vectors[0]).all(axis=1)][::-1].copy()
     selector = world.selector()
     call = world.call(selector, Wanted(len(level), level, NONE))
-    assert selector.select(call) == DONE
+    assert selector.answer(call.words) == DONE
     assert call.best[0].positions.tolist() == list(range(len(level)))
     assert len(np.unique(call.best[0].scores)) == 1 and call.reply() == b""
 
@@ -135,14 +144,14 @@ def test_vectors_that_are_given_count_as_those_of_the_version(world: World) -> N
     asked = np.random.default_rng(1).choice(ITEMS, 90)
     whole, some = world.selector(), world.selector(known=50)
     expected, call = (world.call(of, Wanted(30, asked, NONE, FIELDS)) for of in (whole, some))
-    assert whole.select(expected) == DONE
-    assert some.select(call) == MISSING_ITEMS
+    assert whole.answer(expected.words) == DONE
+    assert some.answer(call.words) == MISSING_ITEMS
     rows = np.searchsorted(ITEMS, asked)
     np.testing.assert_array_equal(call.unknown, rows >= 50)
     with pytest.raises(ValueError, match="shape"):
         call.give_items(world.vectors[:3])
     call.give_items(world.vectors[rows[rows >= 50]])
-    assert some.select(call) == DONE and call.unknown_count == np.count_nonzero(rows >= 50)
+    assert some.answer(call.words) == DONE and call.unknown_count == np.count_nonzero(rows >= 50)
     assert call.reply() == expected.reply()
 
 
@@ -150,17 +159,17 @@ def test_vectors_that_are_given_count_as_those_of_the_version(world: World) -> N
 def test_no_items(world: World, asked: np.ndarray | None) -> None:
     selector = world.selector(known=0)
     call = world.call(selector, Wanted(3, asked, NONE, FIELDS))
-    assert selector.select(call) == DONE
+    assert selector.answer(call.words) == DONE
     assert not len(call.best[1]) and replied(call).WhichOneof("items") == "ids"
 
 
 def test_a_call_says_what_is_missing(world: World) -> None:
     selector = world.selector(shared=1)
-    call = world.call(selector, Wanted(5, None, NONE), user=999)
-    assert selector.select(call) == MISSING_ROWS
+    call = world.call(selector, Wanted(5, None, NONE), user=999, shared=1)
+    assert selector.answer(call.words) == MISSING_ROWS
     city = world.tables["city"].lookup([100, 101]).sum(axis=0, dtype=F32)
     call.give_vectors(world.tables["user"].lookup([999])[:, None], city[None, None])
-    assert selector.select(call) == DONE
+    assert selector.answer(call.words) == DONE
     np.testing.assert_allclose(
         call.best[0].scores, world.scores(999)[call.best[0].positions], rtol=1e-5, atol=1e-5
     )
@@ -168,15 +177,28 @@ def test_a_call_says_what_is_missing(world: World) -> None:
 
 def test_rows_of_another_version_are_not_read(world: World) -> None:
     selector = world.selector(version=6)
-    assert selector.select(world.call(selector, Wanted(1, None, NONE))) == SUPERSEDED
+    assert selector.answer(world.call(selector, Wanted(1, None, NONE)).words) == SUPERSEDED
 
 
 def test_a_call_waits_for_a_writer_no_longer_than_its_deadline(world: World) -> None:
     selector = world.selector()
     call = world.call(selector, Wanted(1, None, NONE), deadline=0.0)
     with world.lock.write():
-        assert selector.select(call) == LATE
-    assert selector.select(call) == DONE
+        assert selector.answer(call.words) == LATE
+    assert selector.answer(call.words) == DONE
+
+
+def test_features_that_do_not_fit_are_refused(world: World) -> None:
+    selector, once = world.selector(shared=1), Ragged(np.zeros(1, np.int32), np.empty(0, np.int64))
+    own = Ragged(np.arange(3, dtype=np.int32), np.arange(2))
+    for features in (
+        GivenFeatures(once, own, np.zeros((1, 2), F32)),
+        GivenFeatures(own, own, np.zeros((1, 1), F32)),
+        GivenFeatures(own, Ragged(np.arange(5, dtype=np.int32), np.arange(4)), np.zeros((2, 2), F32)),
+    ):
+        call = SelectCall(selector, features, None, None, Wanted(1, None, NONE))
+        with pytest.raises(ValueError, match="do not fit"):
+            selector.answer(call.words)
 
 
 def test_arrays_that_do_not_fit_are_refused(world: World) -> None:

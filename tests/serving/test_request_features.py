@@ -106,21 +106,6 @@ def test_threads_share_memory_that_no_other_call_has(features: RequestFeatures, 
         list(pool.map(lambda seed: check(Drawn(seed), features, world), range(200, 280)))
 
 
-def test_a_call_has_the_room_that_it_took(features: RequestFeatures, world: World) -> None:
-    """Another thread finds out between any two steps of a call that requests need more room."""
-
-    class Widened(RequestFeatures):
-        rooms = iter([8, 8])
-
-        def __getattribute__(self, name: str) -> Any:
-            is_room = name in ("_room", "_shared_room")
-            return next(self.rooms, 1 << 16) if is_room else super().__getattribute__(name)
-
-    features.__class__ = Widened
-    check(Drawn(3), features, world)
-    assert next(Widened.rooms, None) is None
-
-
 def test_columns_of_several_requests_have_the_features_of_one(
     features: RequestFeatures, world: World
 ) -> None:

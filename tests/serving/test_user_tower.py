@@ -18,6 +18,7 @@ from livectr.models.inputs import Gathered, Ragged
 from livectr.models.two_tower import TwoTowerModel
 from livectr.serving.score.tower_scorer import user_tower
 from livectr.serving.version.batch import Batch
+from tests.kernels.given_features import GivenFeatures
 
 FIELDS = ("user", "city", "clicked", "ad")
 DIM, OUT = 5, 6
@@ -68,8 +69,9 @@ def _vector(model: TwoTowerModel, values: np.ndarray, more: np.ndarray) -> np.nd
     selector = Selector(SwapLock(60.0), 0, front, 0, 0, DIM, range(fields), user_tower(model), 0.0, items)
     shared = Batch((), np.zeros(1, np.int32), np.empty(0, np.int64), 1)
     own = Batch((), np.arange(fields + 1, dtype=np.int32), np.arange(fields), 1)
-    call = SelectCall(selector, shared, own, more, None, Wanted(OUT, np.arange(OUT), np.empty(0, np.uint32)))
-    assert selector.select(call) == DONE
+    wanted = Wanted(OUT, np.arange(OUT), np.empty(0, np.uint32))
+    call = SelectCall(selector, GivenFeatures(shared, own, np.empty((1, 0), np.float32)), more, None, wanted)
+    assert selector.answer(call.words) == DONE
     vector = np.empty(OUT, np.float32)
     best, ids = call.best
     vector[ids] = best.scores

@@ -10,7 +10,8 @@ far below the handler, and each stage of a request ends with `Call.check`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -58,40 +59,36 @@ class Call:
     deadline: float | None = None
     is_active: Callable[[], bool] = lambda: True
 
-    def check(self, stage: str) -> None:
+    def check(self, stage: str, ends: Sequence[tuple[str, float]] = ()) -> None:
         """Stop a request at the end of a stage, once its client cannot use the answer.
+
+        Args:
+            stage: that has ended.
+            ends: stages before it with the instants at which they ended; the error names that in which the
+                deadline passed.
 
         Raises:
             DeadlineError: the deadline has passed.
             CancelledError: the client went.
         """
-        active = self.is_active()
-        passed = self.deadline is not None and time.monotonic() >= self.deadline
-        if passed or (not active and is_over(self.deadline)):
+        active, deadline = self.is_active(), self.deadline
+        if deadline is not None and (time.monotonic() >= deadline or (not active and is_over(deadline))):
+            stage = next((before for before, end in ends if end >= deadline), stage)
             raise DeadlineError(f"the deadline passed in the stage {stage}")
         if not active:
             raise CancelledError(f"the client went in the stage {stage}")
 
 
-_NO_CALL = Call()
-_CALL: ContextVar[Call] = ContextVar("call", default=_NO_CALL)
+NO_CALL = Call()
+CALL: ContextVar[Call] = ContextVar("call", default=NO_CALL)
+"""Call that this thread answers; a call without a deadline in other threads."""
 
 
-def current_call() -> Call:
-    """Call that this thread answers; a call without a deadline in other threads."""
-    return _CALL.get()
-
-
-class Answering:
-    """Makes a call this thread's current call; a context manager."""
-
-    __slots__ = ("_call", "_token")
-
-    def __init__(self, call: Call) -> None:
-        self._call = call
-
-    def __enter__(self) -> None:
-        self._token = _CALL.set(self._call)
-
-    def __exit__(self, *_: object) -> None:
-        _CALL.reset(self._token)
+@contextmanager
+def answering(call: Call) -> Iterator[None]:
+    """Make a call this thread's current call."""
+    token = CALL.set(call)
+    try:
+        yield
+    finally:
+        CALL.reset(token)

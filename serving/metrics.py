@@ -14,12 +14,19 @@ from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 
 from livectr.serving import tracing
 from livectr.serving.canary import SIDE
-from livectr.serving.deadlines import current_call
+from livectr.serving.deadlines import CALL
 from livectr.serving.errors import AnswerError
 from livectr.store.redis_errors import Outcome
 from livectr.system import build_info as build_info
-from livectr.system.counters import LabelledCounter, Total
-from livectr.system.histograms import F64, I64, LabelledHistogram, ProbabilityHistogram, Series
+from livectr.system.counters import LabelledCounter, Total, count_each
+from livectr.system.histograms import (
+    F64,
+    I64,
+    LabelledHistogram,
+    ProbabilityHistogram,
+    Series,
+    observe_each,
+)
 from livectr.system.histograms import DelayHistogram as DelayHistogram
 
 REQUEST_BOUNDS_S = (
@@ -253,8 +260,25 @@ def observe_live(role: str, read_at: float | None, created_ms: int) -> None:
     if read_at is None:
         return
     age_s, labels = time.monotonic() - read_at, (role, SIDE.get())
-    LIVE_AGE.observe_each(((labels, age_s),))
-    LIVE_SKEW.observe_each(((labels, max(0.0, time.time() - age_s - created_ms / 1000)),))
+    skew_s = max(0.0, time.time() - age_s - created_ms / 1000)
+    observe_each(((LIVE_AGE, labels, age_s), (LIVE_SKEW, labels, skew_s)))
+
+
+def observe_request(role: str, code: str, began: float, placed: float | None) -> None:
+    """Observe a request that is answered.
+
+    Args:
+        role: of the method.
+        code: name of the gRPC status.
+        began: instant of time.perf_counter() at which the server got it.
+        placed: instant at which it had a place to be computed; None: it got none.
+    """
+    labels, side = (role, code, SIDE.get()), SIDE.get()
+    observed = [(REQUEST_SECONDS, labels, time.perf_counter() - began)]
+    if placed is not None:
+        observed.append((STAGE_SECONDS, (role, "wait", side), placed - began))
+    count_each(((REQUESTS, labels, 1),))
+    observe_each(observed)
 
 
 def begin_fields(fields: Iterable[str]) -> None:
@@ -275,9 +299,23 @@ def observe_keys(field: str, *, published: int, initial: int) -> None:
     SERVED_KEYS.labels(field, "initial").inc(initial)
 
 
-def count_pctr(role: str, counts: I64, total: float) -> None:
-    """Add the click probabilities of a reply, counted by `SERVED_PCTR.bounds`; see `Counts.add`."""
-    SERVED_PCTR.begin(role, SIDE.get()).add(counts, total)
+def count_ranked(role: str, candidates: int, counts: I64, total: float) -> None:
+    """Count the candidates of a reply, and their click probabilities.
+
+    Args:
+        role: of the method.
+        candidates: number of them.
+        counts: i64[n + 1], probabilities by `SERVED_PCTR.bounds`; see `Counts.add`.
+        total: sum of the probabilities.
+    """
+    side = SIDE.get()
+    count_each(((CANDIDATES, (role, side), candidates),))
+    SERVED_PCTR.begin(role, side).add(counts, total)
+
+
+def count_kept(items: int) -> None:
+    """Count partial results that were kept."""
+    count_each(((ITEM_PARTIALS, ("kept", SIDE.get()), items),))
 
 
 def observe_pctr(role: str, pctr: F64) -> None:
@@ -295,15 +333,18 @@ class Stages:
             DeadlineError: the deadline of the thread's call has passed.
             CancelledError: the client went.
         """
-        current_call().check(stage)
+        CALL.get().check(stage)
         return 0.0
 
-    def noted(self, stage: str) -> None:
-        """Take the end of a stage, which is now, without a look at the deadline: it has not waited."""
+    def noted(self, *ends: tuple[str, float]) -> None:
+        """Take the ends of stages, instants of time.perf_counter(), without a look at the deadline.
+
+        They have not waited, or the next stage that `ended` comes soon.
+        """
 
     def passed(self, *ends: tuple[str, float]) -> None:
-        """Take the ends of several stages, instants of time.perf_counter(). Raises as `ended`."""
-        current_call().check(ends[-1][0])
+        """Take the ends of several stages, as `noted`. Raises as `ended`."""
+        CALL.get().check(ends[-1][0])
 
 
 class StageClock(Stages):
@@ -317,37 +358,36 @@ class StageClock(Stages):
     def __init__(self, role: str, since: float) -> None:
         self._role = role
         self._since = since
-        self._noted: list[tuple[str, float]] = []
+        self._ends: list[tuple[str, float]] = []
 
-    def noted(self, stage: str) -> None:
-        """As `Stages.noted`; the next stage that is observed observes it, too."""
-        self._noted.append((stage, time.perf_counter()))
+    def noted(self, *ends: tuple[str, float]) -> None:
+        """See `Stages.noted`."""
+        self._ends += ends
 
     def ended(self, stage: str) -> float:
-        """Observe the time since the end of the stage before as that of `stage`; return it in seconds.
+        """Take the end of a stage, which is now; return the seconds since the end of the stage before.
 
         Raises as `Stages.ended`.
         """
-        since, now = self._noted[-1][1] if self._noted else self._since, time.perf_counter()
-        self.passed((stage, now))
+        since, now = self._ends[-1][1] if self._ends else self._since, time.perf_counter()
+        self._ends.append((stage, now))
+        CALL.get().check(stage, self._ends)
         return now - since
 
     def passed(self, *ends: tuple[str, float]) -> None:
-        """Observe several stages, of which each began at the end of the one before. Raises as `ended`."""
-        self.observe(ends)
-        current_call().check(ends[-1][0])
+        """See `Stages.passed`."""
+        self._ends += ends
+        CALL.get().check(ends[-1][0], self._ends)
 
-    def observe(self, ends: Sequence[tuple[str, float]] = ()) -> None:
-        """Observe the stages that were noted, and then others, as `passed`."""
-        side, since, seconds = SIDE.get(), self._since, []
-        for stage, end in (*self._noted, *ends):
-            seconds.append(((self._role, stage, side), end - since))
+    def observe(self) -> None:
+        """Observe all stages, of which each began at the end of the one before."""
+        role, side, since, seconds = self._role, SIDE.get(), self._since, []
+        for stage, end in self._ends:
+            seconds.append((STAGE_SECONDS, (role, stage, side), end - since))
             if tracing.TRACER is not None:
                 tracing.TRACER.stage_ended(stage, since, end)
             since = end
-        STAGE_SECONDS.observe_each(seconds)
-        self._since = since
-        self._noted.clear()
+        observe_each(seconds)
 
 
 def begin(role: str, *, active: Callable[[], float], waiting: Callable[[], float]) -> None:

@@ -20,7 +20,7 @@ from livectr.serving import metrics, tracing
 from livectr.serving.access.gate import CallPool, Gate
 from livectr.serving.access.tokens import Tokens
 from livectr.serving.canary import SIDE, STABLE
-from livectr.serving.deadlines import Answering, Call, deadline_of
+from livectr.serving.deadlines import CALL, NO_CALL, Call, deadline_of
 from livectr.serving.errors import AnswerError, OverloadError, RequestError
 from livectr.serving.reply import Reply
 from livectr.serving.request.admission import Admission
@@ -168,15 +168,30 @@ class Server:
             raise ConfigError(f"cannot listen on {transport.listen}: choose a free HOST:PORT") from error
 
     def _unary(self, method: Method[Req]) -> grpc.RpcMethodHandler:
-        role = method.role or self.role
+        role, most = method.role or self.role, self._max_message_bytes
 
         def handle(raw: bytes, context: grpc.ServicerContext) -> bytes:
-            started = time.perf_counter()
+            began, code, size = time.perf_counter(), "OK", len(raw)
+            placed: float | None = None
             REQUEST_ID.set("")  # threads are used again
             SIDE.set(STABLE)
-            code = "OK"
             try:
-                return self._answer(method, raw, context)
+                if size > most:
+                    raise RequestError("request", f"has {size} bytes; this server takes at most {most}")
+                deadline = deadline_of(context.time_remaining())
+                if method.admitted:
+                    self._admission.enter(deadline, size, context.is_active)
+                    placed = time.perf_counter()
+                    if tracing.TRACER is not None:
+                        tracing.TRACER.stage_ended("wait", began, placed)
+                    CALL.set(Call(deadline, context.is_active))
+                request: Any = method.read(raw)
+                if method.admitted:
+                    REQUEST_ID.set(request.request_id[:_REQUEST_ID_CHARS])
+                reply = method.handle(request, deadline)
+                if tracing.TRACER is not None:
+                    tracing.TRACER.answered(reply.message)
+                return reply.serialized()
             except AnswerError as failure:
                 code = failure.status.name
                 if isinstance(failure, OverloadError):
@@ -187,36 +202,14 @@ class Server:
                 log.exception("%s failed", method.name)
                 context.abort(grpc.StatusCode.INTERNAL, "the server failed; its log says why")
             finally:
+                if placed is not None:
+                    self._admission.leave(size)
+                    CALL.set(NO_CALL)
                 if method.admitted:
-                    metrics.REQUESTS.labels(role, code).inc()
-                    seconds = time.perf_counter() - started
-                    metrics.REQUEST_SECONDS.labels(role, code).observe(seconds)
+                    metrics.observe_request(role, code, began, placed)
             raise AssertionError("abort raises")
 
         return grpc.unary_unary_rpc_method_handler(tracing.traced(handle, method.service, method.name))
-
-    def _answer(self, method: Method[Req], raw: bytes, context: grpc.ServicerContext) -> bytes:
-        if len(raw) > self._max_message_bytes:
-            raise RequestError(
-                "request", f"has {len(raw)} bytes; this server takes at most {self._max_message_bytes}"
-            )
-        deadline = deadline_of(context.time_remaining())
-        if not method.admitted:
-            reply = method.handle(method.read(raw), deadline)
-        else:
-            started = time.perf_counter()
-            with self._admission.place(deadline, len(raw), context.is_active):
-                waited_s = time.perf_counter() - started
-                metrics.STAGE_SECONDS.labels(method.role or self.role, "wait").observe(waited_s)
-                if tracing.TRACER is not None:
-                    tracing.TRACER.stage_ended("wait", started, started + waited_s)
-                request: Any = method.read(raw)
-                REQUEST_ID.set(request.request_id[:_REQUEST_ID_CHARS])
-                with Answering(Call(deadline, context.is_active)):
-                    reply = method.handle(request, deadline)
-        if tracing.TRACER is not None:
-            tracing.TRACER.answered(reply.message)
-        return reply.serialized()
 
 
 def _server_options(transport: Transport) -> list[tuple[str, int]]:

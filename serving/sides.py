@@ -154,7 +154,7 @@ class Sides:
         if request.side:
             return self._named(request.side)
         options = self._drawn  # one share for a request
-        if self.canary is None or options is None:
+        if options is None:
             return STABLE
         key = request.request_id if options.by == REQUEST else request.key(self._key)
         some = 0 < options.share < 1  # all and none need no key
@@ -174,7 +174,8 @@ class Sides:
         request: Request,
         deadline: float | None,
     ) -> Reply:
-        side = self.pick(role, request)
+        drawn = self._drawn is not None or request.side
+        side = self.pick(role, request) if drawn else STABLE
         SIDE.set(side)
         reply = handles[side](request, deadline)
         reply.message.side = side

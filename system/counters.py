@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
@@ -45,3 +45,11 @@ class LabelledCounter(Collector):
         for values, total in list(self._totals.items()):
             family.add_metric(values, total.value)
         yield family
+
+
+def count_each(amounts: Iterable[tuple[LabelledCounter, tuple[str, ...], float]]) -> None:
+    """Add an amount to each of some sums, given by counter and labels, in a single call of Python."""
+    for counter, labels, amount in amounts:
+        total = counter._totals.get(labels) or counter._totals.setdefault(labels, Total())
+        with total._lock:
+            total.value += amount

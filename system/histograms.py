@@ -101,15 +101,6 @@ class LabelledHistogram(Collector):
         """Series of a value for each label, which exists from here on."""
         return self._series.get(values) or self._begin(values)
 
-    def observe_each(self, values: Iterable[tuple[tuple[str, ...], float]]) -> None:
-        """Add a value to each of some series, given by their labels, in a single call of Python."""
-        for labels, value in values:
-            series = self._series.get(labels) or self._begin(labels)
-            place = bisect_left(series.listed, value)
-            with series.lock:
-                series.counts[place] += 1
-                series.sum += value
-
     def _begin(self, values: tuple[str, ...]) -> Series:
         return self._series.setdefault(values, Series(self._bounds))
 
@@ -119,6 +110,16 @@ class LabelledHistogram(Collector):
         for values, series in list(self._series.items()):
             series.add_to(family, values)
         yield family
+
+
+def observe_each(values: Iterable[tuple[LabelledHistogram, tuple[str, ...], float]]) -> None:
+    """Add a value to each of some series, given by histogram and labels, in a single call of Python."""
+    for histogram, labels, value in values:
+        series = histogram._series.get(labels) or histogram._begin(labels)
+        place = bisect_left(series.listed, value)
+        with series.lock:
+            series.counts[place] += 1
+            series.sum += value
 
 
 class DelayHistogram(Collector):

@@ -95,6 +95,7 @@ class FeatureMemory:
     Attributes:
         call: arguments and results of the call for its features.
         at: address of the call.
+        clear: takes back the memory of all results.
     """
 
     def __init__(self) -> None:
@@ -105,16 +106,13 @@ class FeatureMemory:
         self.handle = _quick_calls().features_memory_new()
         if not self.handle:
             raise MemoryError("no memory for the features of a request")
+        self.clear = functools.partial(_quick_calls().features_memory_clear, self.handle)
         self.call = FeatureCall()
         self.call.memory, self.at = self.handle, ctypes.addressof(self.call)
 
     def __del__(self) -> None:
         if handle := getattr(self, "handle", None):
             self._delete(handle)
-
-    def clear(self) -> None:
-        """Take back the memory of all results."""
-        self._clear(self.handle)
 
 
 class CompiledInputs:

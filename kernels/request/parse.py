@@ -186,13 +186,13 @@ class ParsedRequest:
     Its columns lie in memory that compiled calls read. Arrow gets those that are asked for, without a copy.
 
     Args:
-        raw: bytes of the request.
+        raw: bytes of the request, an attribute, too.
         head: result of the parser.
         parts: uint8[columns], the Part that has each column.
         parser: that has read it.
 
     Attributes:
-        version, explain: fields of the request.
+        request_id, side, version, explain: fields of the request.
         contents: number of messages with inline content; they are whole, and not read.
         size: number of candidates; 1 for requests without columns of them.
         time: of the request; None: it has no time.
@@ -202,15 +202,18 @@ class ParsedRequest:
     """
 
     __slots__ = (
-        *("_candidates", "_context", "_excluded", "_head", "_items", "_raw", "bids_at", "code"),
-        *("columns_at", "contents", "explain", "parser", "parts", "size", "time", "version"),
+        *("_candidates", "_context", "_excluded", "_head", "_items", "bids_at", "code", "columns_at"),
+        *("contents", "explain", "parser", "parts", "raw", "request_id", "side", "size", "time", "version"),
     )
 
     def __init__(self, raw: bytes, head: _Head, parts: bytes, parser: RequestParser) -> None:
-        self._raw, self._head = raw, head
+        self.raw, self._head = raw, head
         self.code: int = head.code  # a Code; to make one takes as long as to parse a column
         self.parts, self.parser = parts, parser
         # Each request asks for these: a property takes as long as a column.
+        at = head.id_at
+        self.request_id = raw[at : at + head.id_size].decode() if head.id_size else ""
+        self.side = raw[head.side_at : head.side_at + head.side_size].decode() if head.side_size else ""
         self.version: int = head.version
         self.explain: int = head.explain
         self.contents: int = head.contents
@@ -279,17 +282,6 @@ class ParsedRequest:
         return self._head.a, self._head.b
 
     @property
-    def request_id(self) -> str:
-        """Field `request_id`."""
-        head = self._head
-        return self._raw[head.id_at : head.id_at + head.id_size].decode() if head.id_size else ""
-
-    @property
-    def side(self) -> str:
-        """Field `side`."""
-        return self._text(self._head.side_at, self._head.side_size)
-
-    @property
     def bid_column(self) -> str:
         """Field `bid_column`."""
         return self._text(self._head.bid_column_at, self._head.bid_column_size)
@@ -305,7 +297,7 @@ class ParsedRequest:
         return int(self._head.prerank_k)
 
     def _text(self, at: int, size: int) -> str:
-        return self._raw[at : at + size].decode() if size else ""
+        return self.raw[at : at + size].decode() if size else ""
 
 
 class RequestParser:
@@ -317,6 +309,7 @@ class RequestParser:
         columns: that features read, in the order of the results.
         names: of columns that requests may have, too; they are not read.
         item_column: name of the column that no request may have, because the server fills it in.
+        kind: class of its requests.
     """
 
     def __init__(
@@ -326,9 +319,10 @@ class RequestParser:
         names: Sequence[str],
         rules: RequestRules,
         item_column: str = "",
+        kind: type[ParsedRequest] = ParsedRequest,
     ) -> None:
         assert all(0 < number < 64 for number in numbers.values()) and len(rules.units) <= _MOST_UNITS
-        self._columns = tuple(columns)
+        self._columns, self._kind = tuple(columns), kind
         #: name → its place among the columns
         self.places = {column.name: place for place, column in enumerate(columns)}
         self._parts = ctypes.c_uint8 * max(len(columns), 1)
@@ -362,7 +356,7 @@ class RequestParser:
         self._library.request_parse(self._handle, raw, len(raw), ctypes.byref(head), parts)
         if head.code == Code.NO_MEMORY:
             raise MemoryError("no memory for the columns of a request")
-        return ParsedRequest(raw, head, bytes(parts), self)
+        return self._kind(raw, head, bytes(parts), self)
 
     def arrays(self, batch: int | None, parts: bytes, part: Part) -> dict[str, pa.Array]:
         """Columns of a part of a request, which Arrow takes over.

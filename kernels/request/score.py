@@ -137,7 +137,8 @@ class ScoreCall:
 
     Attributes:
         words: arguments and results.
-        counts: i64[m + 1], probabilities up to each bound of the histogram and above the one before.
+        counts: i64[m + 1], probabilities up to each bound of the histogram and above the one before; None:
+            no reply is packed.
     """
 
     def __init__(
@@ -151,13 +152,15 @@ class ScoreCall:
         self.words = words = _Words(memory.at, _NEVER if deadline is None else deadline)
         self._parts: object = memory, partials, revenues
         self._features = memory.call
+        self.counts: I64 | None = None
         if partials is not None:
             words.partials = partials.handle
         if revenues is not None:
             words.bids = bids
             words.reply_fields, words.bounds, words.bounds_count = revenues.words
-            self.counts: I64 = np.empty(words.bounds_count + 1, np.int64)
-            words.counts = address(self.counts)
+            counts = (ctypes.c_int64 * (words.bounds_count + 1))()
+            words.counts = ctypes.addressof(counts)
+            self.counts = np.frombuffer(counts, np.int64)
 
     @property
     def logits(self) -> F32:

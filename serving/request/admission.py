@@ -10,34 +10,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from livectr.serving.deadlines import LONGEST_WAIT_S, end_of_wait, is_over
 from livectr.serving.errors import CancelledError, DeadlineError, OverloadError
 
 _CLIENT_CHECK_S = 0.1
 """Interval in seconds at which a waiting request checks that its client is still connected."""
-
-
-class Place:
-    """Place of a request while it computes; a context manager.
-
-    Args:
-        admission, deadline, size, is_active: as in `Admission.place`.
-    """
-
-    __slots__ = ("_admission", "_deadline", "_is_active", "_size")
-
-    def __init__(
-        self, admission: Admission, deadline: float | None, size: int, is_active: Callable[[], bool]
-    ) -> None:
-        self._admission, self._deadline, self._size, self._is_active = admission, deadline, size, is_active
-
-    def __enter__(self) -> None:
-        self._admission.enter(self._deadline, self._size, self._is_active)
-
-    def __exit__(self, *_: object) -> None:
-        self._admission.leave(self._size)
 
 
 class Admission:
@@ -83,10 +63,19 @@ class Admission:
         """Bytes of the requests that compute or wait."""
         return self._bytes
 
+    @contextmanager
     def place(
         self, deadline: float | None, size: int = 0, is_active: Callable[[], bool] = lambda: True
-    ) -> Place:
-        """Hold a place while the request computes; wait for a place if necessary.
+    ) -> Iterator[None]:
+        """Hold a place, as `enter` takes it."""
+        self.enter(deadline, size, is_active)
+        try:
+            yield
+        finally:
+            self.leave(size)
+
+    def enter(self, deadline: float | None, size: int, is_active: Callable[[], bool]) -> None:
+        """Take a place for a request that computes, and wait for it if necessary; `leave` gives it back.
 
         Args:
             deadline: instant of time.monotonic(); None: no deadline.
@@ -98,10 +87,6 @@ class Admission:
             DeadlineError: the deadline passed before a place was free.
             CancelledError: the client went.
         """
-        return Place(self, deadline, size, is_active)
-
-    def enter(self, deadline: float | None, size: int, is_active: Callable[[], bool]) -> None:
-        """Take a place, as `place`; `leave` gives it back."""
         with self._lock:
             if deadline is not None and deadline <= time.monotonic():
                 raise DeadlineError("the deadline had passed when the request arrived")

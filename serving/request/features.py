@@ -42,15 +42,15 @@ from livectr.kernels.request.features import (
     RootSource,
     answer,
 )
-from livectr.kernels.request.parse import Part, RequestColumn, RequestParser
+from livectr.kernels.request.parse import RequestColumn, RequestParser
 from livectr.kernels.runtime.arrays import address, copied
 from livectr.kernels.runtime.arrow import exported
-from livectr.serving.deadlines import current_call
+from livectr.serving.deadlines import CALL
 from livectr.serving.errors import RequestError, foreign_values
 from livectr.serving.limits import DEFAULT, RequestLimits
 from livectr.serving.request.lookup_rows import LookupQuery, LookupResult, LookupRows
 from livectr.serving.request.lookup_table import LookupTable
-from livectr.serving.request.parse import RequestColumns
+from livectr.serving.request.parse import GivenColumns, Request, RequestColumns
 from livectr.serving.version.prefetch import PrefetchedRows, PrefetchKeys
 from livectr.serving.version.reader import Reader
 from livectr.store.layout import I64, decode_history
@@ -59,6 +59,7 @@ from livectr.system.errors import ConfigError, InternalError
 _MOST_SPLITS = 256
 """Sets of candidate columns that are remembered; clients choose the columns."""
 _NO_NUMBERS = np.empty((1, 0), np.float32)
+_NO_COLUMNS = GivenColumns(0, {}, {}, 0)
 _NOT_OBSERVED = np.empty((0, 1), np.int64)
 _SplitKey = tuple[RequestParser | None, bytes | frozenset[str], bool]
 """Parser of a request and the part of each column, or columns of its candidates; is there one candidate?"""
@@ -115,6 +116,7 @@ class FeatureRun(FeatureMemory):
     Attributes:
         shared_fields: numbers in the plan of the fields that all rows share, ascending.
         own_fields: numbers of the others, ascending.
+        columns: of the request.
         row_name: name in the request of the row with a given index, for error messages.
         began: instant of time.monotonic() at which the look-up rows were looked at.
         result: rows and histories that were read; None: nothing had to be read.
@@ -128,6 +130,7 @@ class FeatureRun(FeatureMemory):
         self.context: Context | None = None
         self.shared_fields: tuple[int, ...] = ()
         self.own_fields: tuple[int, ...] = ()
+        self.columns: RequestColumns = _NO_COLUMNS
         self.row_name: Callable[[int], str] = str
         self.began = 0.0
         self.result: LookupResult | None = None
@@ -235,7 +238,7 @@ class RequestFeatures:
         """Give a request's columns to a compiled call.
 
         Args:
-            columns: of a parsed request; they must live until the run ends.
+            columns: of a request.
             statistics: of the version that answers, of a plan that contains this plan.
             row_name: name in the request of the row with a given index, for error messages.
 
@@ -246,19 +249,19 @@ class RequestFeatures:
             run = self._idle.pop()  # of several threads one gets the last
         except IndexError:
             run = self._new_run()
-        call, rows, parsed = run.call, self._lookup_rows, columns.parsed
+        call, rows = run.call, self._lookup_rows
         call.rows, call.now_ms, call.extracted = columns.size, columns.now_ms, 0
         call.slots = call.values = None
-        if parsed is not None:
-            key: _SplitKey = (parsed.parser, parsed.parts, columns.size == 1)
-            call.context, call.candidates = parsed.columns_at
+        if isinstance(columns, Request):
+            key: _SplitKey = (columns.parser, columns.parts, columns.size == 1)
+            call.context, call.candidates = columns.columns_at
         else:
             key = (None, frozenset(columns.candidates), columns.size == 1)
             call.context, call.candidates = self._given(run, columns)
         split = self._splits.get(key) or self._split_of(columns, key)
         call.places, call.shares, call.fields, call.own, call.shared = split.words
         run.shared_fields, run.own_fields = split.shared_fields, split.own_fields
-        run.row_name = row_name
+        run.columns, run.row_name = columns, row_name
         run.began = now = time.monotonic()
         call.since = now - rows.ttl_s
         if self._tables:
@@ -289,7 +292,7 @@ class RequestFeatures:
         if outcome != MISSING_INPUTS or run.result is not None:
             self._refuse(run, outcome)
         run.result = result = self._read(run, prefetch)
-        current_call().check("enrich")  # a read may have taken long
+        CALL.get().check("enrich")  # a read may have taken long
         slots = [found.slots for found in result.rows]
         at = (ctypes.c_void_p * max(len(slots), 1))(*map(address, slots))
         for place, found in enumerate(result.rows):
@@ -313,6 +316,7 @@ class RequestFeatures:
         assert run.engine is not None
         run.engine.spent_s += run.call.extracted_at - run.call.enriched_at
         run.result = run.owners = None
+        run.columns, run.row_name = _NO_COLUMNS, str
         run.tables = []
         run.clear()
         self._idle.append(run)
@@ -357,7 +361,7 @@ class RequestFeatures:
         call.most_values, call.most_bytes, call.most_read = limits.values, limits.pool_bytes, limits.read
         return run
 
-    def _given(self, run: FeatureRun, columns: RequestColumns) -> list[int]:
+    def _given(self, run: FeatureRun, columns: GivenColumns) -> list[int]:
         """Addresses of columns that no request has; the run keeps them alive."""
         owners: list[object] = []
         parts = []
@@ -380,13 +384,12 @@ class RequestFeatures:
         return address(states)
 
     def _split_of(self, columns: RequestColumns, key: _SplitKey) -> _Split:
-        parsed = columns.parsed
-        if parsed is None:
+        if isinstance(columns, GivenColumns):
             own = set(columns.candidates)
             places = np.arange(len(self._columns))
         else:
-            at = parsed.parser.places
-            own = {name for name, place in at.items() if parsed.parts[place] == Part.CANDIDATES}
+            at = columns.parser.places
+            own = {name for name in at if columns.has_candidate(name)}
             places = np.array([at.get(name, -1) for name in self._columns], np.int64)
         names = list(self._columns)
         on = [lookup.on for lookup in self._tables]

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from google.protobuf.message import DecodeError, Message
 
@@ -32,8 +31,6 @@ from livectr.protos import livectr_pb2 as pb
 from livectr.serving.limits import DEFAULT, RequestLimits
 from livectr.serving.request.sentences import ColumnSpec, RequestLayout, damaged, request_error
 
-F64 = npt.NDArray[np.float64]
-
 _PARTS = {
     pb.PLACEMENT_CONTEXT: (Part.CONTEXT,),
     pb.PLACEMENT_CANDIDATE: (Part.CANDIDATES,),
@@ -41,100 +38,55 @@ _PARTS = {
 }
 
 
-class RequestColumns:
-    """Columns of a request with n candidates.
+@dataclass(frozen=True)
+class GivenColumns:
+    """Columns of n candidates that are no request's.
 
     Args:
         size: n.
         context: column → array of 1 value.
         candidates: column → array of n values.
-        now_ms: time of the request, from its time column or the server's clock.
-        parsed: request whose columns these are; None: those that are given.
+        now_ms: time of the request.
     """
 
-    __slots__ = ("_candidates", "_context", "now_ms", "parsed", "size")
-
-    def __init__(
-        self,
-        size: int,
-        context: Mapping[str, pa.Array],
-        candidates: Mapping[str, pa.Array],
-        now_ms: int,
-        parsed: ParsedRequest | None = None,
-    ) -> None:
-        self.size, self.now_ms, self.parsed = size, now_ms, parsed
-        self._context, self._candidates = context, candidates
-
-    @property
-    def context(self) -> Mapping[str, pa.Array]:
-        """Column → array of 1 value."""
-        return self._context if self.parsed is None else self.parsed.context
-
-    @property
-    def candidates(self) -> Mapping[str, pa.Array]:
-        """Column → array of n values."""
-        return self._candidates if self.parsed is None else self.parsed.candidates
+    size: int
+    context: Mapping[str, pa.Array]
+    candidates: Mapping[str, pa.Array]
+    now_ms: int
 
     def has_candidate(self, name: str) -> bool:
         """Return true if candidates have a column."""
-        parsed = self.parsed
-        if parsed is None:
-            return name in self._candidates
-        place = parsed.parser.places.get(name)
-        return place is not None and parsed.parts[place] == Part.CANDIDATES
+        return name in self.candidates
 
 
-_NOTHING: Mapping[str, pa.Array] = {}
-
-
-class Request:
+class Request(ParsedRequest):
     """Request of a client that is a message of its kind; its columns may be wrong.
 
-    Args:
-        raw: its bytes.
-        reader: that has parsed them.
-        parsed: its fields.
-        since: instant of time.perf_counter() at which parsing began.
-
     Attributes:
-        request_id: name of the request, as the client gives it.
+        reader: that has parsed it.
+        since: instant of time.perf_counter() at which parsing began.
+        now_ms: time of the request, from its time column or the server's clock.
     """
 
-    def __init__(self, raw: bytes, reader: RequestReader, parsed: ParsedRequest, since: float) -> None:
-        self.raw, self.reader, self.parsed, self.since = raw, reader, parsed, since
-        self.request_id = parsed.request_id
-        self._columns: RequestColumns | None = None
+    reader: RequestReader
+    since: float
+    now_ms: int
 
     @property
-    def side(self) -> str:
-        """Side that alone may answer; empty: any."""
-        return self.parsed.side
-
-    @property
-    def version(self) -> int:
-        """Version that is pinned; 0: none."""
-        return self.parsed.version
-
-    @property
-    def bids(self) -> F64:
-        """Bids f64[n] of the candidates, all of them 1 if the request has none."""
-        return self.parsed.bids
-
-    @property
-    def columns(self) -> RequestColumns:
-        """Columns.
+    def columns(self) -> Request:
+        """The request, whose columns are as they must be.
 
         Raises:
             RequestError: names the wrong field.
         """
-        if self._columns is not None:
-            return self._columns
-        parsed = self.parsed
-        if parsed.code != Code.GOOD:
-            raise request_error(parsed, self.reader.layout)
-        now_ms = time.time_ns() // 1_000_000 if parsed.time is None else parsed.time
-        self._columns = RequestColumns(parsed.size, _NOTHING, _NOTHING, now_ms, parsed)
-        return self._columns
+        if self.code != Code.GOOD:
+            raise request_error(self, self.reader.layout)
+        return self
+
+    def has_candidate(self, name: str) -> bool:
+        """Return true if candidates have a column."""
+        place = self.parser.places.get(name)
+        return place is not None and self.parts[place] == Part.CANDIDATES
 
     @cached_property
     def message(self) -> Any:
@@ -144,12 +96,12 @@ class Request:
     @property
     def content(self) -> Sequence[Any]:
         """ContentFeatures messages."""
-        return self.message.content if self.parsed.contents else ()
+        return self.message.content if self.contents else ()
 
     def key(self, name: str) -> str:
         """Value of a column of the context, as text; empty: it is not there."""
-        if self.parsed.code == Code.GOOD and self.reader.layout.columns.get(name) is not None:
-            array = self.parsed.context.get(name)
+        if self.code == Code.GOOD and self.reader.layout.columns.get(name) is not None:
+            array = self.context.get(name)
             return "" if array is None else str(array[0].as_py())
         for column in self.message.context:
             if column.name == name:
@@ -157,6 +109,10 @@ class Request:
                 values = getattr(column, kind).values if kind else ()
                 return str(values[0]) if values else ""
         return ""
+
+
+RequestColumns: TypeAlias = Request | GivenColumns
+"""Columns of a request with n candidates."""
 
 
 class RequestReader:
@@ -178,15 +134,19 @@ class RequestReader:
                 limits.candidates, limits.list, limits.string_bytes, (EARLIEST_MS, LATEST_MS), units
             ),
             layout.item_column or "",
+            Request,
         )
 
     def read(self, raw: bytes) -> Request:
         """Read the bytes of a request. Raises RequestError if they are no message of its kind."""
         since = time.perf_counter()
-        parsed = self._parser.parse(raw)
-        if parsed.code == Code.DAMAGED:
+        request = self._parser.parse(raw)
+        if request.code == Code.DAMAGED:
             raise damaged(self.layout.message)
-        return Request(raw, self, parsed, since)
+        assert isinstance(request, Request)
+        request.reader, request.since, at_ms = self, since, request.time
+        request.now_ms = time.time_ns() // 1_000_000 if at_ms is None else at_ms
+        return request
 
     def own(self, request: Request) -> Request:
         """The request, by this reader's layout: another side may have read it."""

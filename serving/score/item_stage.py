@@ -14,7 +14,7 @@ from livectr.ingest.language.keys import key_of
 from livectr.kernels.network.forward import Kept
 from livectr.serving import metrics
 from livectr.serving.errors import AnswerError
-from livectr.serving.request.parse import RequestColumns
+from livectr.serving.request.parse import GivenColumns
 from livectr.serving.score.item_partials import ItemPartials
 from livectr.serving.score.look_up import VersionLookup
 from livectr.serving.score.plan_stages import PlanStages
@@ -149,7 +149,7 @@ class ItemStage:
             keys: i64[n], distinct.
             row_name: as in `kept`; None: no request asked for them.
         """
-        columns = RequestColumns(len(items), {}, {self.column: items}, 0)
+        columns = GivenColumns(len(items), {}, {self.column: items}, 0)
         inputs = self._stages.inputs(lookup, columns, {}, row_name or str)
         partials = rank_scorer(lookup.version).item_partials(inputs.vectors, inputs.dense)
         if inputs.complete and lookup.complete:

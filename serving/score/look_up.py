@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from livectr.serving import metrics
-from livectr.serving.deadlines import current_call
+from livectr.serving.deadlines import CALL
 from livectr.serving.errors import PinnedError
 from livectr.serving.request.inline_content import InlineContent
 from livectr.serving.version.batch import I32, Batch, RaggedVectors, Vectors
@@ -194,6 +194,6 @@ def at_one_version(
             return answer(VersionLookup(version, cache, follower.reader))
         except SupersededError:
             pass
-        current_call().check("look_up")
+        CALL.get().check("look_up")
         metrics.RETRIED.labels(role).inc()
         follower.wait_newer(version.number, deadline)

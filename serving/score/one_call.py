@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from livectr.kernels.request.look_up import (
     DONE,
@@ -26,9 +24,8 @@ from livectr.kernels.request.look_up import (
 from livectr.kernels.request.score import Revenues, ScoreCall
 from livectr.kernels.request.select import SelectCall, Wanted
 from livectr.serving import metrics
-from livectr.serving.deadlines import current_call
+from livectr.serving.deadlines import CALL
 from livectr.serving.request.features import FeatureRun
-from livectr.serving.request.parse import RequestColumns
 from livectr.serving.score.item_stage import ItemStage
 from livectr.serving.score.look_up import VersionLookup
 from livectr.serving.score.plan_stages import PlanStages
@@ -38,32 +35,12 @@ from livectr.serving.version.near_cache import SupersededError, late
 from livectr.store.layout import F32
 
 
-@dataclass(frozen=True)
-class RequestItems:
-    """Items of a request's candidates.
-
-    Args:
-        stage: has their partial results.
-        columns: of the request.
-        row_name: name in the request of the row with a given index, for error messages.
-    """
-
-    stage: ItemStage
-    columns: RequestColumns
-    row_name: Callable[[int], str]
-
-    @property
-    def values(self) -> pa.Array:
-        """Values of the item column."""
-        return self.columns.candidates[self.stage.column]
-
-
 def score_candidates(
     lookup: VersionLookup,
     scorer: RankScorer,
     plan: PlanStages,
     run: FeatureRun,
-    items: RequestItems | None,
+    items: ItemStage | None,
     revenues: Revenues | None,
     bids: int = 0,
 ) -> tuple[ScoreCall, bool]:
@@ -74,7 +51,7 @@ def score_candidates(
         scorer: ranking model of the version.
         plan: of the run's features; without those of the items, if there are `items`.
         run: features of the candidates.
-        items: of the candidates; None: no partial result is kept.
+        items: has the partial results of the candidates' items; None: none are kept.
         revenues: form of the reply; None: none is packed.
         bids: address of f64[n], for the reply.
 
@@ -85,24 +62,24 @@ def score_candidates(
         AnswerError: the status that the client receives.
         SupersededError: a row is newer than the version.
     """
-    snapshot = scorer.snapshot(lookup.version, lookup.cache, plan.order(run))
-    store = None if items is None else items.stage.partials(lookup)
+    order = plan.order(run.shared_fields, run.own_fields, ())
+    snapshot = scorer.snapshot(lookup.version, lookup.cache, order)
+    store = None if items is None else items.partials(lookup)
     partials = None if store is None else store.partials
-    call = ScoreCall(run, current_call().deadline, partials, revenues, bids)
+    call = ScoreCall(run, CALL.get().deadline, partials, revenues, bids)
     complete, computed = True, False
 
     def compute_items() -> None:
         nonlocal complete, computed
         assert items is not None and store is not None
-        found, complete = items.stage.completed(
-            lookup, store, items.values, call.item_keys, call.kept, items.row_name
-        )
+        values = run.columns.candidates[items.column]
+        found, complete = items.completed(lookup, store, values, call.item_keys, call.kept, run.row_name)
         call.give_kept(found)
         computed = True
 
     _answer(lookup, plan, run, snapshot, call, compute_items)
-    if items is not None and not computed:
-        metrics.ITEM_PARTIALS.labels("kept").inc(items.columns.size)
+    if store is not None and not computed:
+        metrics.count_kept(run.columns.size)
     return call, complete
 
 
@@ -134,8 +111,10 @@ def select_items(
         AnswerError: the status that the client receives.
         SupersededError: a row is newer than the version.
     """
-    snapshot = scorer.snapshot(lookup.version, lookup.cache, plan.order(run))
-    call = SelectCall(snapshot, run, more, current_call().deadline, wanted)
+    snapshot = scorer.snapshot(
+        lookup.version, lookup.cache, plan.order(run.shared_fields, run.own_fields, ())
+    )
+    call = SelectCall(snapshot, run, more, CALL.get().deadline, wanted)
     complete = True
 
     def compute_items() -> None:

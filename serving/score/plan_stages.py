@@ -102,6 +102,9 @@ class PlanStages:
 
     Attributes:
         features: of the part.
+        order: gives the order of the fields of some features, by the numbers of the shared fields, the
+            numbers of the others, and the fields that the model reads as sequences; without fields whose
+            content alone is read.
     """
 
     def __init__(
@@ -123,7 +126,7 @@ class PlanStages:
         self._fields = tuple((name, tables[name]) for name in plan.fields[: len(part.fields)])
         self._index = {name: index for index, name in enumerate(plan.fields)}
         self._users = UserTables(pipeline, [name for name, _ in self._fields])
-        self._order = functools.lru_cache(MOST_ORDERS)(self._order_of)
+        self.order = functools.lru_cache(MOST_ORDERS)(self._order_of)
 
     def extract(
         self, lookup: VersionLookup, columns: RequestColumns, row_name: Callable[[int], str]
@@ -182,10 +185,6 @@ class PlanStages:
             features, vectors, features.own.dense, lists, content, extracted.complete, extracted.read_at
         )
 
-    def order(self, run: FeatureRun) -> FieldOrder:
-        """Order of the fields of a run's features, without fields whose content alone is read."""
-        return self._order(run.shared_fields, run.own_fields, ())
-
     def batch(self, run: FeatureRun) -> Batch:
         """Batch of the keys of a run's features."""
         order, features = self.ordered(run.features())
@@ -197,7 +196,7 @@ class PlanStages:
         """Order of the fields of a batch, and their features: without fields whose content alone is read."""
         if len(self._fields) < len(self._index):
             features = self._looked_up(features)
-        return self._order(features.shared_fields, features.own_fields, sequences), features
+        return self.order(features.shared_fields, features.own_fields, sequences), features
 
     def _vectors(
         self, lookup: VersionLookup, features: SharedFeatures, sequences: Collection[str]

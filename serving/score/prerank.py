@@ -9,6 +9,7 @@ table. The item tower of the version scores it from its features, so it can be s
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,7 +26,7 @@ from livectr.kernels.request.parse import ItemValues
 from livectr.kernels.request.select import SelectionFields, Wanted
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving import metrics
-from livectr.serving.deadlines import current_call
+from livectr.serving.deadlines import CALL
 from livectr.serving.errors import RequestError
 from livectr.serving.limits import RequestLimits
 from livectr.serving.options import ServeOptions
@@ -33,7 +34,7 @@ from livectr.serving.reply import Reply, mark_degraded
 from livectr.serving.request.inline_content import InlineContent, parse_content
 from livectr.serving.request.lookup_rows import LookupQuery, LookupRows, followed_rows
 from livectr.serving.request.lookup_table import LookupRoot
-from livectr.serving.request.parse import Request, RequestColumns, RequestSchema
+from livectr.serving.request.parse import GivenColumns, Request, RequestColumns, RequestSchema
 from livectr.serving.request.sentences import long_string
 from livectr.serving.score.look_up import VersionLookup, at_one_version
 from livectr.serving.score.one_call import select_items
@@ -146,16 +147,19 @@ class PreRanker:
         """
         clock = metrics.StageClock(ROLE, request.since)
         query = self._query(self.schema.reader.own(request))
-        clock.ended("parse")
-        scores = at_one_version(
-            self._follower,
-            ROLE,
-            deadline,
-            lambda lookup: self.scores(lookup, query, clock, self._reply_fields),
-            pinned=request.version,
-        )
-        reply = self._reply(query, scores)
-        clock.ended("respond")
+        clock.noted(("parse", time.perf_counter()))
+        try:
+            scores = at_one_version(
+                self._follower,
+                ROLE,
+                deadline,
+                lambda lookup: self.scores(lookup, query, clock, self._reply_fields),
+                pinned=request.version,
+            )
+            reply = self._reply(query, scores)
+            clock.ended("respond")
+        finally:
+            clock.observe()
         return reply
 
     def scores(
@@ -194,7 +198,7 @@ class PreRanker:
 
         wanted = Wanted(query.top_k, query.keys, query.excluded, fields)
         call, complete = select_items(lookup, scorer, user, run, more, wanted, cold)
-        stages.passed(
+        stages.noted(
             ("enrich", run.call.enriched_at),
             ("extract", run.call.extracted_at),
             ("look_up", call.words.looked_up_at),
@@ -215,14 +219,14 @@ class PreRanker:
     # ── stages ───────────────────────────────────────────────────────────────────────────────────────
 
     def _query(self, request: Request) -> PreRankQuery:
-        columns, top_k = request.columns, request.parsed.top_k
+        columns, top_k = request.columns, request.top_k
         if top_k < 1:
             raise RequestError("top_k", "must be at least 1")
         if top_k > self._limits.top_k:
             raise RequestError(
                 "top_k", f"is {top_k}; this server gives at most {self._limits.top_k} items (max_top_k)"
             )
-        candidates = self.check_items(request.parsed.items)
+        candidates = self.check_items(request.items)
         content = parse_content(request.content, self._follower.contents.widths)
         keys = None if candidates is None else key_of(candidates)
         return PreRankQuery(request.request_id, columns, top_k, candidates, keys, content)
@@ -262,9 +266,9 @@ class PreRanker:
 
         The second result is False if look-up rows may be missing.
         """
-        columns = RequestColumns(len(items), {}, {self.item_column: items}, 0)
+        columns = GivenColumns(len(items), {}, {self.item_column: items}, 0)
         inputs = self._item.inputs(lookup, columns, inline, lambda i: f"item {items[i]}")
-        current_call().check("look_up")
+        CALL.get().check("look_up")
         vectors = tower_scorer(lookup.version).items(inputs.vectors.own, inputs.dense, inputs.content)
         return vectors, inputs.complete
 

@@ -9,6 +9,8 @@ are looked up and pooled once.
 
 from __future__ import annotations
 
+import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +33,7 @@ from livectr.serving.score.inputs import ModelInputs
 from livectr.serving.score.item_features import PlanPart, split_plan
 from livectr.serving.score.item_stage import ItemStage
 from livectr.serving.score.look_up import VersionLookup, at_one_version
-from livectr.serving.score.one_call import RequestItems, score_candidates
+from livectr.serving.score.one_call import score_candidates
 from livectr.serving.score.plan_stages import PlanStages, Sources
 from livectr.serving.score.rank_scorer import rank_scorer
 from livectr.serving.served.log import ServedLog
@@ -43,6 +45,7 @@ from livectr.store.layout import F32, I64
 F64 = npt.NDArray[np.float64]
 
 ROLE = "rank"
+_AT_ONCE = nullcontext()
 _NO_LOGITS: F32 = np.empty(0, np.float32)
 _RANKED = tuple(pb.RankResponse.DESCRIPTOR.fields_by_name[name].number for name in ("index", "pctr", "ecpm"))
 """Numbers of the reply's fields that `ReplyPacker` writes."""
@@ -67,21 +70,6 @@ class RankQuery:
 
 
 @dataclass(frozen=True)
-class Packed:
-    """Packed reply.
-
-    Args:
-        fields: of the reply, on the wire.
-        counts: i64[m + 1], click probabilities up to each bound of their histogram and above the one before.
-        total: sum of the probabilities.
-    """
-
-    fields: bytes
-    counts: I64
-    total: float
-
-
-@dataclass(frozen=True)
 class RankScores:
     """Scores of n candidates at a version.
 
@@ -92,7 +80,9 @@ class RankScores:
         logits: f32[n]; none with a packed reply.
         complete: False if a row may be missing.
         inputs: of the model, all of them; None: they were not asked for.
-        reply: packed reply; None: it is not packed yet.
+        reply: fields of a packed reply, on the wire; empty: it is not packed yet.
+        counts: i64[m + 1], click probabilities of a packed reply by the bounds of their histogram.
+        total: sum of these probabilities.
     """
 
     version: int
@@ -101,7 +91,9 @@ class RankScores:
     logits: F32
     complete: bool
     inputs: ModelInputs | None
-    reply: Packed | None = None
+    reply: bytes = b""
+    counts: I64 | None = None
+    total: float = 0.0
 
     @property
     def pctr(self) -> F64:
@@ -166,15 +158,15 @@ class Ranker:
         """
         clock = metrics.StageClock(ROLE, request.since)
         request = self.schema.reader.own(request)
-        explain = request.parsed.explain
+        explain = request.explain
         check_explain(explain)
         query = self._query(request)
-        clock.noted("parse")
+        clock.noted(("parse", time.perf_counter()))
         logged = self.logs(request.request_id)
         whole = logged or explain > 0
 
         def answer(lookup: VersionLookup) -> tuple[RankScores, Any]:
-            scores = self.scores(lookup, query, clock, request.parsed.bids_at, whole=whole)
+            scores = self.scores(lookup, query, clock, request.bids_at, whole=whole)
             if not explain:
                 return scores, None
             best = np.argsort(-request.bids * scores.pctr, kind="stable")[:explain].tolist()
@@ -185,22 +177,16 @@ class Ranker:
             return scores, explained
 
         try:
-            if explain:
-                with self._explainer.place():
-                    scores, explained = at_one_version(
-                        self._follower, ROLE, deadline, answer, pinned=request.version
-                    )
-            else:
+            with self._explainer.place() if explain else _AT_ONCE:
                 scores, explained = at_one_version(
                     self._follower, ROLE, deadline, answer, pinned=request.version
                 )
-        except BaseException:
+            reply = self._reply(request, scores, explained)
+            if logged and self.served is not None:
+                self.served.offer(_answer(request, query, scores))
+            clock.ended("respond")
+        finally:
             clock.observe()
-            raise
-        reply = self._reply(request, scores, explained)
-        if logged and self.served is not None:
-            self.served.offer(_answer(request, query, scores))
-        clock.ended("respond")
         return reply
 
     def scores(
@@ -228,29 +214,26 @@ class Ranker:
         scorer = rank_scorer(lookup.version)
         if whole or not scorer.in_one_call:
             return self._in_stages(lookup, query, stages, whole=whole)
-        items = self._items_of(query)
+        items, version = self._items_of(query), lookup.version
         plan = self._whole if items is None else self._rest
         run = plan.features.begin(query.columns, scorer.statistics, query.row_name)
-        revenues = self._revenues if bids else None
-        call, complete = score_candidates(lookup, scorer, plan, run, items, revenues, bids)
-        words, features, version = call.words, run.call, lookup.version
-        stages.passed(
+        call, complete = score_candidates(
+            lookup, scorer, plan, run, items, self._revenues if bids else None, bids
+        )
+        words, features = call.words, run.call
+        stages.noted(
             ("enrich", features.enriched_at),
             ("extract", features.extracted_at),
             ("look_up", words.looked_up_at),
             ("score", words.scored_at),
         )
         metrics.observe_live(ROLE, plan.features.read_at(run), version.manifest.created_ms)
-        read = run.result is None or run.result.complete
-        logits, reply = _NO_LOGITS, None
-        if bids:
-            reply = Packed(call.reply(), call.counts, words.total)
-        else:
-            logits = call.logits
+        complete = complete and lookup.complete and (run.result is None or run.result.complete)
+        logits, reply = (_NO_LOGITS, call.reply()) if bids else (call.logits, b"")
         plan.features.end(run)
-        complete = complete and read and lookup.complete
+        size, counts = query.columns.size, call.counts
         return RankScores(
-            version.number, self.model_of(version), query.columns.size, logits, complete, None, reply
+            version.number, scorer.name, size, logits, complete, None, reply, counts, words.total
         )
 
     def _in_stages(
@@ -262,23 +245,21 @@ class Ranker:
         inputs = plan.inputs(lookup, query.columns, query.content, query.row_name, stages.passed)
         kept, complete = None, inputs.complete
         if items is not None:
-            kept, items_complete = items.stage.kept(lookup, items.values, items.row_name)
+            values = query.columns.candidates[items.column]
+            kept, items_complete = items.kept(lookup, values, query.row_name)
             complete = complete and items_complete
         stages.ended("look_up")
         scorer = rank_scorer(lookup.version)
         logits = scorer.logits(inputs.vectors, inputs.dense, inputs.lists, inputs.content, kept)
         stages.ended("score")
         metrics.observe_live(ROLE, inputs.read_at, lookup.version.manifest.created_ms)
-        model = self.model_of(lookup.version)
         complete = complete and lookup.complete
-        return RankScores(lookup.version.number, model, len(logits), logits, complete, inputs)
+        return RankScores(lookup.version.number, scorer.name, len(logits), logits, complete, inputs)
 
-    def _items_of(self, query: RankQuery) -> RequestItems | None:
-        """Items of the candidates; None: no partial result is kept."""
+    def _items_of(self, query: RankQuery) -> ItemStage | None:
+        """Stage of the items of the candidates; None: no partial result is kept."""
         items = self._items
-        if items is None or not query.columns.has_candidate(items.column):
-            return None
-        return RequestItems(items, query.columns, query.row_name)
+        return items if items is not None and query.columns.has_candidate(items.column) else None
 
     def logs(self, request_id: str) -> bool:
         """Return true if a request is one of the served log; all its features are needed then."""
@@ -295,11 +276,7 @@ class Ranker:
         The role of a challenger that was promoted stands before it. Before the first version it is the name
         of the first champion.
         """
-        if version is None:
-            return f"{self._first}/{self._fingerprint}"
-        scorer, champion = rank_scorer(version), version.manifest.champion
-        role = "" if champion == "rank" else f"{champion}:"
-        return f"{role}{scorer.model}/{self._fingerprint}"
+        return f"{self._first}/{self._fingerprint}" if version is None else rank_scorer(version).name
 
     # ── stages ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -307,12 +284,12 @@ class Ranker:
         return RankQuery(request.columns, parse_content(request.content, self._follower.contents.widths))
 
     def _reply(self, request: Request, scores: RankScores, explained: Any) -> Reply:
-        metrics.CANDIDATES.labels(ROLE).inc(scores.size)
-        if (packed := scores.reply) is not None:
-            metrics.count_pctr(ROLE, packed.counts, packed.total)
-            fields = packed.fields
+        if scores.counts is not None:
+            metrics.count_ranked(ROLE, scores.size, scores.counts, scores.total)
+            fields = scores.reply
         else:
             pctr = scores.pctr
+            metrics.CANDIDATES.labels(ROLE).inc(scores.size)
             metrics.observe_pctr(ROLE, pctr)
             fields = self._pack(pctr, request.bids)
         message = pb.RankResponse(

@@ -18,7 +18,7 @@ from livectr.kernels.request.score import Snapshot
 from livectr.models.configs import model_configs
 from livectr.models.forward import ItemFeatures, compiled_forward
 from livectr.models.inputs import Columns, Gathered
-from livectr.serving.deadlines import current_call
+from livectr.serving.deadlines import CALL
 from livectr.serving.score.inputs import FieldVectors, Lists, ragged, slices
 from livectr.serving.score.plan_stages import FieldOrder
 from livectr.serving.score.published import loaded_role, published_statistics, served_slices
@@ -43,7 +43,7 @@ class RankScorer(Snapshots[Snapshot]):
         items: features whose partial results may be kept.
 
     Attributes:
-        model: name of the model's class.
+        name: its class and the pipeline's fingerprint; the role of a challenger stands before it.
         sequences: fields of which the model reads the vector of each key.
         content: fields of which the model reads the content.
         in_one_call: a compiled call computes the model from pooled vectors and dense features alone.
@@ -66,7 +66,8 @@ class RankScorer(Snapshots[Snapshot]):
             )
         configs = model_configs(pipeline)
         plan = pipeline.plan
-        self.model = type(configs[champion]).__name__
+        role = "" if champion == "rank" else f"{champion}:"
+        self.name = f"{role}{type(configs[champion]).__name__}/{pipeline.fingerprint[:12]}"
         self._slice = served_slices(configs, champion)[champion]
         self._gathers = configs[champion].gathers(plan.fields)
         self.sequences, self.content = self._gathers.sequences, self._gathers.content
@@ -141,7 +142,7 @@ class RankScorer(Snapshots[Snapshot]):
         parts: list[F32] = []
         for first in range(0, rows, step):
             if parts:
-                current_call().check("score")
+                CALL.get().check("score")
             last = min(first + step, rows)
             of_rows = vectors.rows(first, first + step), dense[first : first + step]
             listed = slices(lists, first, last, rows), slices(content, first, last, rows)

@@ -35,7 +35,7 @@ from livectr.serving.options import ServeOptions
 from livectr.serving.reply import Reply, mark_degraded
 from livectr.serving.request.inline_content import parse_content
 from livectr.serving.request.lookup_rows import followed_rows
-from livectr.serving.request.parse import Request, RequestColumns, RequestSchema
+from livectr.serving.request.parse import GivenColumns, Request, RequestSchema
 from livectr.serving.request.sentences import ColumnSpec
 from livectr.serving.score.look_up import VersionLookup, at_one_version
 from livectr.serving.score.prerank import PreRanker, PreRankQuery, PreRankScores
@@ -160,7 +160,12 @@ class Recommender:
             AnswerError: the status that the client receives.
         """
         clock = metrics.StageClock(ROLE, request.since)
-        request = self.schema.reader.own(request)
+        try:
+            return self._recommended(self.schema.reader.own(request), deadline, clock)
+        finally:
+            clock.observe()
+
+    def _recommended(self, request: Request, deadline: float | None, clock: metrics.StageClock) -> Reply:
         query = self._query(request)
         clock.ended("parse")
         logged = self._ranker.logs(request.request_id)
@@ -202,12 +207,12 @@ class Recommender:
     # ── stages ───────────────────────────────────────────────────────────────────────────────────────
 
     def _query(self, request: Request) -> _Query:
-        context, parsed = request.columns, request.parsed
-        self._check_counts(parsed)
-        self._check_bid_column(parsed.bid_column)
+        request = request.columns
+        self._check_counts(request)
+        self._check_bid_column(request.bid_column)
         content = parse_content(request.content, self._follower.contents.widths)
-        candidates = self._preranker.check_items(parsed.items)
-        unwanted = self._preranker.check_items(parsed.excluded, "excluded_")
+        candidates = self._preranker.check_items(request.items)
+        unwanted = self._preranker.check_items(request.excluded, "excluded_")
         excluded = np.empty(0, np.int64) if unwanted is None else key_of(unwanted)
         keys, sent = None, None
         if candidates is not None:
@@ -216,8 +221,8 @@ class Recommender:
             if len(excluded):
                 wanted = ~np.isin(keys, excluded)
                 keys, candidates = keys[wanted], candidates.filter(pa.array(wanted))
-        prerank = PreRankQuery(request.request_id, context, parsed.prerank_k, candidates, keys, content)
-        return _Query(prerank, sent, excluded, parsed.top_k, parsed.bid_column)
+        prerank = PreRankQuery(request.request_id, request, request.prerank_k, candidates, keys, content)
+        return _Query(prerank, sent, excluded, request.top_k, request.bid_column)
 
     def _retrieve(self, lookup: VersionLookup, query: _Query, funnel: _Funnel) -> U32:
         """Excluded rows u32[m] of the catalogue, ascending; none if the request has candidates."""
@@ -256,7 +261,7 @@ class Recommender:
         if not len(items):
             return None
         context = query.prerank.columns
-        columns = RequestColumns(len(items), context.context, {self.item.name: items}, context.now_ms)
+        columns = GivenColumns(len(items), context.context, {self.item.name: items}, context.now_ms)
         candidates = RankQuery(columns, query.prerank.content, "items")
         return self._ranker.scores(lookup, candidates, metrics.Stages(), whole=whole)
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import redis
 
-from livectr.serving.deadlines import current_call
+from livectr.serving.deadlines import CALL
 from livectr.serving.errors import RefusedError
 from livectr.store.redis_errors import REDIS_ERRORS, Outcome, outcome_of
 
@@ -57,7 +57,7 @@ class CircuitBreaker:
         started = time.monotonic()
         if started < self._pause_until and self._failure is not None:
             raise type(self._failure)(str(self._failure))
-        deadline = current_call().deadline
+        deadline = CALL.get().deadline
         most_s = None if deadline is None else _SHARE * max(0.0, deadline - started)
         try:
             return command(None if most_s is None else started + most_s)

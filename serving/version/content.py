@@ -30,7 +30,7 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.models.embedding import SubModel, SubNetwork
 from livectr.models.weights import loaded
 from livectr.serving import metrics
-from livectr.serving.deadlines import current_call
+from livectr.serving.deadlines import CALL
 from livectr.serving.version.id_vectors import IdVectors, joined
 from livectr.store.layout import CONTENT, F32, I64
 from livectr.store.vectors import Blob, decode_vectors
@@ -195,7 +195,7 @@ class ContentVectors:
         parts: list[F32] = []
         for first in range(0, max(len(rows), 1), _EMBEDDED_ROWS):
             if parts:
-                current_call().check("look_up")
+                CALL.get().check("look_up")
             some = slice(first, first + _EMBEDDED_ROWS)
             parts.append(self._network(torch.from_numpy(rows[some]), torch.from_numpy(mask[some])).numpy())
         return parts[0] if len(parts) == 1 else np.concatenate(parts)

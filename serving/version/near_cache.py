@@ -27,7 +27,7 @@ from livectr.kernels.table.from_zero import FromZero, start_at_zero
 from livectr.kernels.table.layout import RowLayout
 from livectr.kernels.table.table import MISSING_ROW, DynamicTable
 from livectr.serving import metrics
-from livectr.serving.deadlines import LONGEST_WAIT_S, current_call
+from livectr.serving.deadlines import CALL, LONGEST_WAIT_S
 from livectr.serving.errors import DeadlineError
 from livectr.serving.version.batch import Batch, Vectors, field_tables
 from livectr.store.layout import F32, I64
@@ -209,7 +209,7 @@ class NearCache:
     def _reading(self) -> Iterator[None]:
         """Hold the lock together with other readers, within the deadline of the thread's call."""
         try:
-            with self.lock.read(current_call().deadline):
+            with self.lock.read(CALL.get().deadline):
                 yield
         except LateError:
             raise late() from None

@@ -134,7 +134,7 @@ def test_a_call_gives_what_its_stages_give(world: World, count: int) -> None:
         pctr, buckets = probabilities(logits), Buckets(BOUNDS)
         assert call.reply() == PACK(pctr, request.bids)
         buckets.observe(pctr)
-        assert np.array_equal(call.counts.cumsum(), buckets.rising())
+        assert call.counts is not None and np.array_equal(call.counts.cumsum(), buckets.rising())
         assert call.words.total == pytest.approx(pctr.sum())
         assert 0 < call.words.looked_up_at <= call.words.scored_at
     assert len(pb.RankResponse.FromString(call.reply()).index) == count

@@ -34,10 +34,12 @@ from tests.serving.display_world import World, publication
 from tests.serving.publication import Publication
 from tests.waiting import left_s
 
-MOST_CALLS = 50
-"""Calls of Python functions, libraries' own included, from the columns of a request to its reply's bytes; those
-that read histories are not counted."""
-MOST_FROM_BYTES = 108
+MOST_CALLS = 37
+"""Calls of Python functions, libraries' own included, from the columns of a request to its reply's bytes.
+
+Those that read histories are not counted.
+"""
+MOST_FROM_BYTES = 71
 """The same from gRPC's handler, which gets the request's bytes, to its return; histories are not read."""
 HANDLER = "Server._unary.<locals>.handle"
 NO_HISTORY = Pipeline(

@@ -16,7 +16,7 @@ from livectr.protos import livectr_pb2 as pb
 from livectr.serving.errors import RefusedError
 from livectr.serving.request.features import RequestFeatures
 from livectr.serving.request.lookup_rows import LookupRows
-from livectr.serving.request.parse import RequestColumns, RequestSchema
+from livectr.serving.request.parse import GivenColumns, RequestSchema
 from livectr.serving.version.reader import Reader
 from livectr.system.errors import InternalError
 from livectr.trainer.publish.values import Values
@@ -112,7 +112,7 @@ def test_columns_of_several_requests_have_the_features_of_one(
     """As a request for recommendations, whose items come from the catalogue."""
     drawn = Drawn(3)
     parsed = SCHEMA.reader.read(drawn.raw).columns
-    made = RequestColumns(parsed.size, parsed.context, parsed.candidates, parsed.now_ms)
+    made = GivenColumns(parsed.size, parsed.context, parsed.candidates, parsed.now_ms)
     for columns in (parsed, made):
         got = written_out(features.extract(columns, STATISTICS, str).features)
         want = world.extract(drawn.columns(world))
@@ -120,7 +120,7 @@ def test_columns_of_several_requests_have_the_features_of_one(
 
 
 def test_a_column_of_another_length_is_refused(features: RequestFeatures) -> None:
-    columns = RequestColumns(3, {}, {"ad_id": pa.array([100])}, NOW_MS)
+    columns = GivenColumns(3, {}, {"ad_id": pa.array([100])}, NOW_MS)
     with pytest.raises(InternalError, match="do not fit"):
         features.extract(columns, STATISTICS, str)
 

@@ -39,7 +39,7 @@ def same_arrays(found: Any, wanted: Any) -> bool:
 
 
 def assert_equal(request: Request, wanted: Expected) -> None:
-    columns, parsed = request.columns, request.parsed
+    columns, parsed = request.columns, request
     for array in (*columns.context.values(), *columns.candidates.values()):
         array.validate(full=True)
     assert columns.size == wanted.size

@@ -19,7 +19,7 @@ from livectr.local.ports import free_ports
 from livectr.protos import livectr_pb2 as pb
 from livectr.protos import livectr_pb2_grpc as rpc
 from livectr.serving.app import App
-from livectr.serving.deadlines import Answering, Call
+from livectr.serving.deadlines import Call, answering
 from livectr.serving.errors import CancelledError, DeadlineError
 from livectr.serving.metrics import StageClock
 from livectr.serving.options import ServeOptions
@@ -98,7 +98,7 @@ def test_a_hasty_client_opens_no_circuit_breaker(stage: Stage) -> None:
             reader.resume()
             stage.redis.hold(LOOKUP, times=9)
             asked = time.monotonic()
-            with Answering(Call(asked + rest_s)), pytest.raises(DownError):
+            with answering(Call(asked + rest_s)), pytest.raises(DownError):
                 reader.values(names)
             return time.monotonic() - asked < 0.5
 
@@ -213,8 +213,8 @@ def test_pre_rank_says_that_rows_of_a_new_item_may_be_missing(stage: Stage) -> N
 def test_the_end_of_a_stage_looks_at_deadline_and_client() -> None:
     clock = StageClock("rank", time.perf_counter())
     clock.ended("parse")
-    with Answering(Call(time.monotonic() - 1)), pytest.raises(DeadlineError, match="in the stage extract"):
+    with answering(Call(time.monotonic() - 1)), pytest.raises(DeadlineError, match="in the stage extract"):
         clock.ended("extract")
-    with Answering(Call(None, lambda: False)), pytest.raises(CancelledError, match="in the stage score"):
+    with answering(Call(None, lambda: False)), pytest.raises(CancelledError, match="in the stage score"):
         clock.ended("score")
     clock.ended("respond")

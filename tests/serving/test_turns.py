@@ -10,7 +10,7 @@ import pytest
 
 from livectr.kernels.request.swap_lock import Holders, LateError, SwapLock
 from livectr.models.configs import model_configs
-from livectr.serving.deadlines import LONGEST_WAIT_S, Answering, Call
+from livectr.serving.deadlines import LONGEST_WAIT_S, Call, answering
 from livectr.serving.errors import DeadlineError
 from livectr.serving.score.published import value_layout
 from livectr.serving.version.batch import Batch
@@ -121,7 +121,7 @@ def test_a_reader_waits_for_a_writer_no_longer_than_its_call() -> None:
         lambda: cache.infer_cold(batch(1)),
         lambda: cache.cached("ad", np.arange(3)),
     ):
-        with cache.lock.write(), Answering(Call(0.0)), pytest.raises(DeadlineError):
+        with cache.lock.write(), answering(Call(0.0)), pytest.raises(DeadlineError):
             look()
 
 

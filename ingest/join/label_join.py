@@ -318,6 +318,8 @@ class LabelJoin:
         )
         for topic, (stream, batch) in enumerate(zip(self._streams, events.batches, strict=True)):
             own = events.topic == topic
+            if count := int(np.count_nonzero(own & full)):
+                self._letters.rows.add(stream.topic, 0, {detail: count})
             for row, instance in zip(
                 np.flatnonzero(full[own]).tolist(), key[own & full].tolist(), strict=True
             ):

@@ -244,6 +244,7 @@ class Partition:
         at = piece.position(row)
         place = stream.topic, self.number, at.offset, at.index
         value = row_text(piece.batch, row)
+        self._letters.rows.add(stream.topic, 0, {f"`{stream.time}` is no time near those of the log": 1})
         self._letters.write(place, Reason.BAD_TIME, detail, value)
 
     def state(self, *, whole: bool = True) -> PartitionState:

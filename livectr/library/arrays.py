@@ -36,10 +36,11 @@ def array_of(values: Any, name: str) -> Any:
     listed = [value.item() if isinstance(value, np.generic) else value for value in values]
     lists = any(isinstance(value, list | tuple) for value in listed)
     ways: list[Callable[[Sequence[Any]], Any]] = [
-        lambda some: pa.array(some, pa.list_(WIDE) if lists else WIDE)
+        pa.array,
+        lambda some: pa.array(some, pa.list_(WIDE) if lists else WIDE),
     ]
     if all(value is None or isinstance(value, bool | int | float) for value in listed):
-        ways = [pa.array, *ways, lambda some: pa.array(some, pa.float64())]
+        ways.append(lambda some: pa.array(some, pa.float64()))
         listed = [_whole(value) for value in listed]
     for way in ways:
         try:

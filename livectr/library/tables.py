@@ -29,6 +29,7 @@ from livectr.ingest.language.streams import Stream
 from livectr.ingest.pipeline import Pipeline, load_pipeline
 from livectr.library.arrays import array_of
 from livectr.system.errors import ConfigError, reason_of
+from livectr.system.texts import visible
 
 
 def to_pipeline(pipeline: Pipeline | str | Path) -> Pipeline:
@@ -70,6 +71,12 @@ def _table(rows: Any, name: str) -> pa.Table:
     if isinstance(rows, str | Path):
         return _read_parquet(Path(rows), name)
     if isinstance(rows, Mapping):
+        for column, values in rows.items():
+            if not hasattr(values, "__len__") or isinstance(values, str | bytes):
+                raise ConfigError(
+                    f"{name}: column {str(column)!r} is {visible(repr(values), 40)}, no list of values; "
+                    "one row is a list of one dict"
+                )
         return pa.table({str(column): array_of(values, str(column)) for column, values in rows.items()})
     if isinstance(rows, Sequence) and all(isinstance(row, Mapping) for row in rows):
         names = dict.fromkeys(str(column) for row in rows for column in row)

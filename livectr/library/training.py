@@ -19,6 +19,7 @@ from livectr.config.parsing import parse
 from livectr.config.settings import SETTINGS, Settings, commands_of
 from livectr.config.sources import resolve
 from livectr.ingest.dead_letters.letters import TOPIC
+from livectr.ingest.dead_letters.usable import too_many
 from livectr.ingest.join.label_join import used_columns
 from livectr.ingest.language.streams import Stream
 from livectr.ingest.language.tables import Table
@@ -82,9 +83,9 @@ def train(
         The report, and the checkpoint's folder or address.
 
     Raises:
-        ConfigError: what is given does not fit the pipeline, too few rows of `data` are usable, or a setting
-            is wrong.
-        DataError: too few rows of `source` are usable.
+        ConfigError: what is given does not fit the pipeline, more rows of `data` than `max_bad` are unusable,
+            or a setting is wrong.
+        DataError: more rows of `source` than `max_bad` are unusable. What fits was learned.
 
     Example:
         >>> trained = livectr.train(pipeline, {"impressions": shown, "ads": ads}, batch_size=512)
@@ -115,7 +116,7 @@ def _train(
     place = place if is_object_address(place) else Path(place)
     if data is None:
         assert source is not None
-        return Trained(run(pipeline, _options(pipeline, source, place, settings), heard), place)
+        return _run(pipeline, _options(pipeline, source, place, settings), heard, place)
     tables = _tables_of(pipeline, data)
     if placed(place).generations():
         raise ConfigError(
@@ -126,9 +127,23 @@ def _train(
         options = _options(pipeline, f"file:{root}", place, settings)
         _write(root, tables)
         try:
-            return Trained(run(pipeline, options, heard), place)
+            return _run(pipeline, options, heard, place)
         except DataError as error:
             raise ConfigError(_with_letters(str(error), root, kept=logs is not None)) from None
+
+
+def _run(
+    pipeline: Pipeline, options: TrainOptions, heard: Callable[[int], None], place: Path | str
+) -> Trained:
+    """Train. Raises DataError if too many rows of a whole input were set aside, as the command does."""
+    report = run(pipeline, options, heard)
+    if options.until_end and report.complete and (bad := too_many(report.rows, options.max_bad)):
+        letters = f" Dead letters: {report.dead_letter_place}" if report.dead_letter_place else ""
+        raise DataError(
+            f"{bad}; what fits was learned, and is in {place}. Mend the rows, or say max_bad with the share "
+            f"that may be left out.{letters}"
+        )
+    return Trained(report, place)
 
 
 def train_options(pipeline: Pipeline | str | Path, source: str, **settings: Any) -> TrainOptions:
@@ -185,6 +200,10 @@ def _topics(pipeline: Pipeline) -> dict[str, Stream | Table]:
 def _tables_of(pipeline: Pipeline, data: Any) -> dict[str, pa.Table]:
     """Topic → its rows. Raises ConfigError for topics and columns that are missing."""
     topics = _topics(pipeline)
+    if isinstance(data, Mapping) and (
+        wrong := [t for t, rows in data.items() if t not in topics and _are_rows(rows)]
+    ):
+        raise ConfigError(f"data has {', '.join(map(repr, wrong))}; the pipeline reads {', '.join(topics)}")
     by_topic = isinstance(data, Mapping) and bool(data) and data.keys() <= topics.keys()
     if not by_topic:
         if len(topics) > 1:
@@ -200,6 +219,11 @@ def _tables_of(pipeline: Pipeline, data: Any) -> dict[str, pa.Table]:
         if not tables[topic].num_rows and topic == pipeline.log.impressions.topic:
             raise ConfigError(f"{topic} has no rows; there is nothing to learn")
     return {topic: _in_order(read, tables[topic]) for topic, read in topics.items()}
+
+
+def _are_rows(given: Any) -> bool:
+    """True for what is rows of a topic, and no column's values."""
+    return isinstance(given, pa.Table | pa.RecordBatch | Mapping) or hasattr(given, "columns")
 
 
 def _needed(pipeline: Pipeline, topics: Mapping[str, Stream | Table]) -> dict[str, list[str]]:

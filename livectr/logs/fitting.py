@@ -38,6 +38,12 @@ def fitting(
     batch, fits = rows.batch, np.ones(rows.batch.num_rows, np.bool_)
     for name, array in found.items():
         if name not in batch.schema.names:
+            if name in needed and array.null_count:
+                wrong = np.asarray(array.is_null().to_numpy(zero_copy_only=False), np.bool_) & fits
+                for number in np.flatnonzero(wrong).tolist():
+                    what = f"there is no column {said.get(name, name)!r}"
+                    account.set_aside(int(rows.places[number]), f"{name} lacks", what, _text(batch, number))
+                fits &= ~wrong
             continue
         wrong = _wrong(batch.column(name), array, name in needed) & fits
         for number in np.flatnonzero(wrong).tolist():

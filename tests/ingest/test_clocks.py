@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from livectr.ingest.dead_letters.letters import Reason
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.stream.clock import VOICES, Horizon, judge, new_clock
 from tests.ingest.joined_logs import Log
@@ -40,6 +41,18 @@ def labels(
     assert len({row[4] for row in rows}) == len(rows)
     assert [row[0] for row in rows] == sorted(row[0] for row in rows)
     return {instance: label for _, label, _, _, instance, _ in rows}, reader
+
+
+def test_events_that_the_join_sets_aside_are_counted_with_their_topic() -> None:
+    """A whole input of which more than a hundredth is set aside is no success, whoever does it."""
+    log = logs(3)
+    for row in range(0, len(log[0]), 30):
+        log[0][row] = dict(log[0][row], ts=log[0][row]["ts"] + 400 * 24 * HOUR_MS)
+    _, reader = labels(pipeline(), log, [(0, 50, False), (1, 9, False)])
+    letters = reader.letters.counts[Reason.BAD_TIME.value]
+    counted = reader.letters.rows.topics()["impressions"]
+    assert letters > 0 and counted.unusable == letters
+    assert counted.commonest == "`ts` is no time near those of the log"
 
 
 STEPS = st.lists(st.tuples(st.integers(0, 1), st.integers(1, 80), st.booleans()), max_size=10)

@@ -550,6 +550,17 @@ def test_rows_that_do_not_fit_are_set_aside(here: Path, capsys: pytest.CaptureFi
     assert examples(here / "shop").num_rows == ROWS - 2
 
 
+def test_a_file_of_a_folder_that_lacks_the_label_is_set_aside(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs = here / "logs"
+    logs.mkdir()
+    write_csv(logs / "a.csv", shop_rows())
+    write_csv(logs / "c.csv", [{n: v for n, v in row.items() if n != "clicked"} for row in shop_rows()])
+    assert init(logs, "--out", str(here / "shop")) == 4
+    assert "c.csv line 2: there is no column 'clicked', and 599 more such" in capsys.readouterr().err
+
+
 def test_ids_that_lost_their_digits_are_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [row | {"slot_id": float(2**53 + 2 * (row["age"] or 0))} for row in shop_rows()]
     columns = {name: [row[name] for row in rows] for name in rows[0]}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import math
 import os
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -178,6 +180,15 @@ def test_a_time_that_training_refuses_has_no_features(ts: Any, sentence: str) ->
         livectr.features(timed, [{"ts": START_MS}, {"ts": ts}])
 
 
+def test_a_time_of_numpy_is_one() -> None:
+    row = {name: values[0] for name, values in rows(1).items()}
+    times = np.datetime64("2025-11-24T16:00", "m"), dt.datetime(2025, 11, 24, 16)
+    numpy, python = ([row | {"ts": ts}] for ts in times)
+    assert livectr.features(LINEAR, numpy, tables={"ads": ADS}) == livectr.features(
+        LINEAR, python, tables={"ads": ADS}
+    )
+
+
 def test_a_fill_stands_for_a_missing_key() -> None:
     columns = {"user": "int64", "ts": "int64", "click": "int32"}
     known = labelled(Stream("seen", key="user", time="ts", columns=columns, fill={"user": 7}), label="click")
@@ -193,6 +204,7 @@ def without(name: str) -> dict[str, list[Any]]:
     ("given", "tables", "sentence"),
     [
         (7, {}, "rows is a int; give a DataFrame"),
+        ({"user": 7}, {}, "column .user. is 7, no list of values; one row is a list of one dict"),
         ("nowhere.parquet", {}, "nowhere.parquet cannot be read as Parquet"),
         (
             [{"user": 1}, {"user": None}, {"user": "x"}],
@@ -293,9 +305,28 @@ def test_a_single_stream_needs_no_names(tmp_path: Path) -> None:
     assert livectr.train(alone, data, checkpoint=tmp_path, threads=1).report.examples_trained == 32
 
 
+def test_rows_that_are_set_aside_are_no_success(tmp_path: Path) -> None:
+    """As the command's exit code 4: what fits was learned, and the letters are there to be read."""
+    plain = Stream("clicks", key="user", columns={"user": "int64", "click": "int32"})
+    log = labelled(plain, label="click")
+    alone = Pipeline(log, sparse={"user": log.user}, rank=LR(), settings={"batch_size": 8, "batch_ramp": 0})
+    data = {"user": list(range(32)), "click": [1.0, math.nan] * 16}
+    with pytest.raises(ConfigError, match=r"clicks: 16 of 32 rows set aside: .*say max_bad") as raised:
+        livectr.train(alone, data, checkpoint=tmp_path / "a", threads=1)
+    letters = Path(str(raised.value).rpartition("Dead letters: ")[2])
+    assert sum(len(path.read_text().splitlines()) for path in letters.rglob("*.jsonl")) == 16
+    few = livectr.train(alone, data, checkpoint=tmp_path / "b", threads=1, max_bad=0.5)
+    assert few.report.examples_trained == 16
+
+
 @pytest.mark.parametrize(
     ("data", "more", "sentence"),
     [
+        (
+            {"impresions": pandas_frame(pa.table(rows(3))), "ads": ADS},
+            {},
+            "data has 'impresions'; the pipeline reads",
+        ),
         (None, {}, "give the rows as data, or the address of a log as source"),
         ({"impressions": rows(3)}, {}, "data has no ads; the pipeline reads impressions, ads"),
         (rows(3), {}, "the pipeline reads impressions, ads; give data as a dict of these names"),

@@ -79,7 +79,7 @@ class App:
             MODEL_SERVICE,
             "Describe",
             partial(message_of, pb.DescribeRequest),
-            lambda request, deadline: Reply(described(role, self.sides, options)),
+            lambda request, call: Reply(described(role, self.sides, options)),
             admitted=False,
         )
         self.admission = Admission(

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 
 from livectr.serving.errors import CancelledError, DeadlineError
 
@@ -47,7 +46,6 @@ def is_over(deadline: float | None) -> bool:
     return deadline is not None and deadline - time.monotonic() < _SAME_S
 
 
-@dataclass(frozen=True)
 class Call:
     """Call of a client.
 
@@ -56,8 +54,10 @@ class Call:
         is_active: tells whether the client still waits for the answer.
     """
 
-    deadline: float | None = None
-    is_active: Callable[[], bool] = lambda: True
+    __slots__ = ("deadline", "is_active")
+
+    def __init__(self, deadline: float | None = None, is_active: Callable[[], bool] = lambda: True) -> None:
+        self.deadline, self.is_active = deadline, is_active
 
     def check(self, stage: str, ends: Sequence[tuple[str, float]] = ()) -> None:
         """Stop a request at the end of a stage, once its client cannot use the answer.

@@ -5,28 +5,18 @@ They are declared once per process. Metrics of a side (`Sided`) have a label `si
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 from grpc import StatusCode
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 
-from livectr.serving import tracing
 from livectr.serving.canary import SIDE
-from livectr.serving.deadlines import CALL
 from livectr.serving.errors import AnswerError
 from livectr.store.redis_errors import Outcome
 from livectr.system import build_info as build_info
-from livectr.system.counters import LabelledCounter, Total, count_each
-from livectr.system.histograms import (
-    F64,
-    I64,
-    LabelledHistogram,
-    ProbabilityHistogram,
-    Series,
-    observe_each,
-)
+from livectr.system.counters import LabelledCounter, Total
+from livectr.system.histograms import F64, LabelledHistogram, ProbabilityHistogram, Series
 from livectr.system.histograms import DelayHistogram as DelayHistogram
 
 REQUEST_BOUNDS_S = (
@@ -249,38 +239,6 @@ PCTR_ROLES = ("rank", "recommend")
 _CODES = (StatusCode.OK, StatusCode.INTERNAL, *(kind.status for kind in AnswerError.__subclasses__()))
 
 
-def observe_live(role: str, read_at: float | None, created_ms: int) -> None:
-    """Observe by how much a request's live inputs differ in time from the version that answers.
-
-    Args:
-        role: of the method.
-        read_at: instant of time.monotonic() at which the oldest was read; None: the request has none.
-        created_ms: time at which the version was created, ms since 1970.
-    """
-    if read_at is None:
-        return
-    age_s, labels = time.monotonic() - read_at, (role, SIDE.get())
-    skew_s = max(0.0, time.time() - age_s - created_ms / 1000)
-    observe_each(((LIVE_AGE, labels, age_s), (LIVE_SKEW, labels, skew_s)))
-
-
-def observe_request(role: str, code: str, began: float, placed: float | None) -> None:
-    """Observe a request that is answered.
-
-    Args:
-        role: of the method.
-        code: name of the gRPC status.
-        began: instant of time.perf_counter() at which the server got it.
-        placed: instant at which it had a place to be computed; None: it got none.
-    """
-    labels, side = (role, code, SIDE.get()), SIDE.get()
-    observed = [(REQUEST_SECONDS, labels, time.perf_counter() - began)]
-    if placed is not None:
-        observed.append((STAGE_SECONDS, (role, "wait", side), placed - began))
-    count_each(((REQUESTS, labels, 1),))
-    observe_each(observed)
-
-
 def begin_fields(fields: Iterable[str]) -> None:
     """Let the metrics of some fields' keys exist, with 0."""
     for field in fields:
@@ -299,95 +257,9 @@ def observe_keys(field: str, *, published: int, initial: int) -> None:
     SERVED_KEYS.labels(field, "initial").inc(initial)
 
 
-def count_ranked(role: str, candidates: int, counts: I64, total: float) -> None:
-    """Count the candidates of a reply, and their click probabilities.
-
-    Args:
-        role: of the method.
-        candidates: number of them.
-        counts: i64[n + 1], probabilities by `SERVED_PCTR.bounds`; see `Counts.add`.
-        total: sum of the probabilities.
-    """
-    side = SIDE.get()
-    count_each(((CANDIDATES, (role, side), candidates),))
-    SERVED_PCTR.begin(role, side).add(counts, total)
-
-
-def count_kept(items: int) -> None:
-    """Count partial results that were kept."""
-    count_each(((ITEM_PARTIALS, ("kept", SIDE.get()), items),))
-
-
 def observe_pctr(role: str, pctr: F64) -> None:
     """Add the click probabilities f64[n] of a reply."""
     SERVED_PCTR.observe(pctr, role, SIDE.get())
-
-
-class Stages:
-    """Stages that nobody times; at the end of each, a request ends if its client cannot use the answer."""
-
-    def ended(self, stage: str) -> float:
-        """Take the end of a stage, which is now; return its seconds, 0 where nobody times it.
-
-        Raises:
-            DeadlineError: the deadline of the thread's call has passed.
-            CancelledError: the client went.
-        """
-        CALL.get().check(stage)
-        return 0.0
-
-    def noted(self, *ends: tuple[str, float]) -> None:
-        """Take the ends of stages, instants of time.perf_counter(), without a look at the deadline.
-
-        They have not waited, or the next stage that `ended` comes soon.
-        """
-
-    def passed(self, *ends: tuple[str, float]) -> None:
-        """Take the ends of several stages, as `noted`. Raises as `ended`."""
-        CALL.get().check(ends[-1][0])
-
-
-class StageClock(Stages):
-    """Divides the time of a request into stages; a stage that is repeated counts each time.
-
-    Args:
-        role: of the server.
-        since: begin of the first stage, an instant of time.perf_counter().
-    """
-
-    def __init__(self, role: str, since: float) -> None:
-        self._role = role
-        self._since = since
-        self._ends: list[tuple[str, float]] = []
-
-    def noted(self, *ends: tuple[str, float]) -> None:
-        """See `Stages.noted`."""
-        self._ends += ends
-
-    def ended(self, stage: str) -> float:
-        """Take the end of a stage, which is now; return the seconds since the end of the stage before.
-
-        Raises as `Stages.ended`.
-        """
-        since, now = self._ends[-1][1] if self._ends else self._since, time.perf_counter()
-        self._ends.append((stage, now))
-        CALL.get().check(stage, self._ends)
-        return now - since
-
-    def passed(self, *ends: tuple[str, float]) -> None:
-        """See `Stages.passed`."""
-        self._ends += ends
-        CALL.get().check(ends[-1][0], self._ends)
-
-    def observe(self) -> None:
-        """Observe all stages, of which each began at the end of the one before."""
-        role, side, since, seconds = self._role, SIDE.get(), self._since, []
-        for stage, end in self._ends:
-            seconds.append((STAGE_SECONDS, (role, stage, side), end - since))
-            if tracing.TRACER is not None:
-                tracing.TRACER.stage_ended(stage, since, end)
-            since = end
-        observe_each(seconds)
 
 
 def begin(role: str, *, active: Callable[[], float], waiting: Callable[[], float]) -> None:

@@ -19,8 +19,9 @@ from grpc_reflection.v1alpha import reflection
 from livectr.serving import metrics, tracing
 from livectr.serving.access.gate import CallPool, Gate
 from livectr.serving.access.tokens import Tokens
+from livectr.serving.calls import RequestCall
 from livectr.serving.canary import SIDE, STABLE
-from livectr.serving.deadlines import CALL, NO_CALL, Call, deadline_of
+from livectr.serving.deadlines import CALL, NO_CALL, deadline_of
 from livectr.serving.errors import AnswerError, OverloadError, RequestError
 from livectr.serving.reply import Reply
 from livectr.serving.request.admission import Admission
@@ -51,7 +52,7 @@ class Method(Generic[Req]):
     Args:
         read: reads the bytes of a request; raises RequestError if they are no message of its kind. What it
             returns has a `request_id` if calls are admitted.
-        handle: answers what was read; its second argument is the deadline, an instant of time.monotonic().
+        handle: answers what was read.
         admitted: whether calls take a place of admission and count in the request metrics.
         role: label of these metrics; empty: the server's role.
         columns: that a request may or must hold.
@@ -60,7 +61,7 @@ class Method(Generic[Req]):
     service: str
     name: str
     read: Callable[[bytes], Req]
-    handle: Callable[[Req, float | None], Reply]
+    handle: Callable[[Req, RequestCall], Reply]
     admitted: bool = True
     role: str = ""
     columns: Mapping[str, ColumnSpec] = field(default_factory=dict)
@@ -171,24 +172,23 @@ class Server:
         role, most = method.role or self.role, self._max_message_bytes
 
         def handle(raw: bytes, context: grpc.ServicerContext) -> bytes:
-            began, code, size = time.perf_counter(), "OK", len(raw)
-            placed: float | None = None
+            code, size, placed = "OK", len(raw), False
+            began = time.perf_counter()
             REQUEST_ID.set("")  # threads are used again
             SIDE.set(STABLE)
+            call = RequestCall(role, deadline_of(context.time_remaining()), context.is_active, began)
             try:
                 if size > most:
                     raise RequestError("request", f"has {size} bytes; this server takes at most {most}")
-                deadline = deadline_of(context.time_remaining())
                 if method.admitted:
-                    self._admission.enter(deadline, size, context.is_active)
-                    placed = time.perf_counter()
-                    if tracing.TRACER is not None:
-                        tracing.TRACER.stage_ended("wait", began, placed)
-                    CALL.set(Call(deadline, context.is_active))
+                    self._admission.enter(call.deadline, size, call.is_active)
+                    placed = True
+                    call.ends.append(("wait", time.perf_counter()))
+                    CALL.set(call)
                 request: Any = method.read(raw)
                 if method.admitted:
                     REQUEST_ID.set(request.request_id[:_REQUEST_ID_CHARS])
-                reply = method.handle(request, deadline)
+                reply = method.handle(request, call)
                 if tracing.TRACER is not None:
                     tracing.TRACER.answered(reply.message)
                 return reply.serialized()
@@ -202,11 +202,11 @@ class Server:
                 log.exception("%s failed", method.name)
                 context.abort(grpc.StatusCode.INTERNAL, "the server failed; its log says why")
             finally:
-                if placed is not None:
+                if placed:
                     self._admission.leave(size)
                     CALL.set(NO_CALL)
                 if method.admitted:
-                    metrics.observe_request(role, code, began, placed)
+                    call.observe(code)
             raise AssertionError("abort raises")
 
         return grpc.unary_unary_rpc_method_handler(tracing.traced(handle, method.service, method.name))

@@ -19,6 +19,7 @@ from typing import Any
 
 from livectr.ingest.pipeline import Pipeline, load_pipeline
 from livectr.serving import metrics
+from livectr.serving.calls import RequestCall
 from livectr.serving.canary import CANARY, REQUEST, SIDE, STABLE, CanaryOptions, on_side
 from livectr.serving.errors import RequestError, SideError
 from livectr.serving.options import ServeOptions
@@ -170,14 +171,14 @@ class Sides:
     def _answer(
         self,
         role: str,
-        handles: dict[str, Callable[[Any, float | None], Reply]],
+        handles: dict[str, Callable[[Any, RequestCall], Reply]],
         request: Request,
-        deadline: float | None,
+        call: RequestCall,
     ) -> Reply:
         drawn = self._drawn is not None or request.side
         side = self.pick(role, request) if drawn else STABLE
         SIDE.set(side)
-        reply = handles[side](request, deadline)
+        reply = handles[side](request, call)
         reply.message.side = side
         return reply
 

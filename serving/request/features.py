@@ -78,7 +78,6 @@ class Extracted:
         read_at: instant of time.monotonic() at which the oldest live input, a look-up row or the histories,
             was read; None: the plan has none.
         prefetched: embedding rows read in the same round trip; None: no prefetch, or Redis was down.
-        item_keys: i64[n], keys of the items; None: not asked for, or no column of the candidates.
         ends: instants of time.perf_counter() at which the stages "enrich" and "extract" ended.
     """
 
@@ -86,7 +85,6 @@ class Extracted:
     complete: bool
     read_at: float | None
     prefetched: PrefetchedRows | None
-    item_keys: I64 | None
     ends: tuple[float, float]
 
 
@@ -305,21 +303,21 @@ class RequestFeatures:
         run.owners = run.owners, slots, at, values, values_at, sizes
         return result.prefetched
 
-    def read_at(self, run: FeatureRun) -> float | None:
-        """Instant of time.monotonic() at which the oldest live input was read, as `Extracted` has it."""
-        if not self._live:
-            return None
-        return min(run.call.oldest, run.began) if run.result is None else run.result.read_at
+    def end(self, run: FeatureRun) -> tuple[bool, float | None]:
+        """Keep a run's memory for another request; its results go away.
 
-    def end(self, run: FeatureRun) -> None:
-        """Keep a run's memory for another request; its results go away."""
-        assert run.engine is not None
-        run.engine.spent_s += run.call.extracted_at - run.call.enriched_at
+        Returns:
+            `complete` and `read_at`, as `Extracted` has them.
+        """
+        call, result, engine = run.call, run.result, run.engine
+        assert engine is not None
+        engine.spent_s += call.extracted_at - call.enriched_at
+        oldest = min(call.oldest, run.began) if result is None else result.read_at
         run.result = run.owners = None
-        run.columns, run.row_name = _NO_COLUMNS, str
-        run.tables = []
+        run.tables, run.columns, run.row_name = [], _NO_COLUMNS, str
         run.clear()
         self._idle.append(run)
+        return result is None or result.complete, oldest if self._live else None
 
     # ── features alone ───────────────────────────────────────────────────────────────────────────────
 
@@ -344,13 +342,10 @@ class RequestFeatures:
         run, prefetched = self.begin(columns, statistics, row_name), None
         while answer(run) != EXTRACTED:
             prefetched = self.read(run, prefetch)
-        call, read_at = run.call, self.read_at(run)
-        items = copied(call.items, np.int64, columns.size) if call.items else None
+        call, features = run.call, run.features()
         ends = call.enriched_at, call.extracted_at
-        complete = run.result is None or run.result.complete
-        extracted = Extracted(run.features(), complete, read_at, prefetched, items, ends)
-        self.end(run)
-        return extracted
+        complete, read_at = self.end(run)
+        return Extracted(features, complete, read_at, prefetched, ends)
 
     # ── parts ────────────────────────────────────────────────────────────────────────────────────────
 

@@ -64,12 +64,10 @@ class Request(ParsedRequest):
 
     Attributes:
         reader: that has parsed it.
-        since: instant of time.perf_counter() at which parsing began.
         now_ms: time of the request, from its time column or the server's clock.
     """
 
     reader: RequestReader
-    since: float
     now_ms: int
 
     @property
@@ -139,12 +137,11 @@ class RequestReader:
 
     def read(self, raw: bytes) -> Request:
         """Read the bytes of a request. Raises RequestError if they are no message of its kind."""
-        since = time.perf_counter()
         request = self._parser.parse(raw)
         if request.code == Code.DAMAGED:
             raise damaged(self.layout.message)
         assert isinstance(request, Request)
-        request.reader, request.since, at_ms = self, since, request.time
+        request.reader, at_ms = self, request.time
         request.now_ms = time.time_ns() // 1_000_000 if at_ms is None else at_ms
         return request
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from livectr.serving import metrics
-from livectr.serving.deadlines import CALL
+from livectr.serving.calls import RequestCall
 from livectr.serving.errors import PinnedError
 from livectr.serving.request.inline_content import InlineContent
 from livectr.serving.version.batch import I32, Batch, RaggedVectors, Vectors
@@ -162,10 +162,8 @@ class VersionLookup:
 
 def at_one_version(
     follower: VersionFollower,
-    role: str,
-    deadline: float | None,
+    call: RequestCall,
     answer: Callable[[VersionLookup], T],
-    *,
     pinned: int = 0,
 ) -> T:
     """Run `answer` at the served version; run it again at a newer version when a row is superseded.
@@ -175,8 +173,7 @@ def at_one_version(
 
     Args:
         follower: has the served version.
-        role: label of metrics.
-        deadline: instant of time.monotonic(), or None.
+        call: of the client.
         answer: called once, or again after SupersededError.
         pinned: the only version that may answer; 0: any.
 
@@ -194,6 +191,6 @@ def at_one_version(
             return answer(VersionLookup(version, cache, follower.reader))
         except SupersededError:
             pass
-        CALL.get().check("look_up")
-        metrics.RETRIED.labels(role).inc()
-        follower.wait_newer(version.number, deadline)
+        call.check("look_up")
+        metrics.RETRIED.labels(call.role).inc()
+        follower.wait_newer(version.number, call.deadline)

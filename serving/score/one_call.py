@@ -24,7 +24,8 @@ from livectr.kernels.request.look_up import (
 from livectr.kernels.request.score import Revenues, ScoreCall
 from livectr.kernels.request.select import SelectCall, Wanted
 from livectr.serving import metrics
-from livectr.serving.deadlines import CALL
+from livectr.serving.calls import RequestCall
+from livectr.serving.canary import SIDE
 from livectr.serving.request.features import FeatureRun
 from livectr.serving.score.item_stage import ItemStage
 from livectr.serving.score.look_up import VersionLookup
@@ -41,6 +42,7 @@ def score_candidates(
     plan: PlanStages,
     run: FeatureRun,
     items: ItemStage | None,
+    client: RequestCall,
     revenues: Revenues | None,
     bids: int = 0,
 ) -> tuple[ScoreCall, bool]:
@@ -52,6 +54,7 @@ def score_candidates(
         plan: of the run's features; without those of the items, if there are `items`.
         run: features of the candidates.
         items: has the partial results of the candidates' items; None: none are kept.
+        client: call that is answered.
         revenues: form of the reply; None: none is packed.
         bids: address of f64[n], for the reply.
 
@@ -66,7 +69,7 @@ def score_candidates(
     snapshot = scorer.snapshot(lookup.version, lookup.cache, order)
     store = None if items is None else items.partials(lookup)
     partials = None if store is None else store.partials
-    call = ScoreCall(run, CALL.get().deadline, partials, revenues, bids)
+    call = ScoreCall(run, client.deadline, partials, revenues, bids)
     complete, computed = True, False
 
     def compute_items() -> None:
@@ -79,7 +82,7 @@ def score_candidates(
 
     _answer(lookup, plan, run, snapshot, call, compute_items)
     if store is not None and not computed:
-        metrics.count_kept(run.columns.size)
+        client.counts.append((metrics.ITEM_PARTIALS, ("kept", SIDE.get()), run.columns.size))
     return call, complete
 
 
@@ -89,6 +92,7 @@ def select_items(
     plan: PlanStages,
     run: FeatureRun,
     more: F32 | None,
+    client: RequestCall,
     wanted: Wanted,
     vectors: Callable[[npt.NDArray[np.bool_]], tuple[F32, bool]],
 ) -> tuple[SelectCall, bool]:
@@ -100,6 +104,7 @@ def select_items(
         plan: of the run's features.
         run: features of the user.
         more: f32[n], inputs of the user tower besides fields; None: the dense features alone.
+        client: call that is answered.
         wanted: items.
         vectors: gives the vectors f32[m, out] of those candidates, bool[n], that have none; and False if
             look-up rows of them may be missing.
@@ -114,7 +119,7 @@ def select_items(
     snapshot = scorer.snapshot(
         lookup.version, lookup.cache, plan.order(run.shared_fields, run.own_fields, ())
     )
-    call = SelectCall(snapshot, run, more, CALL.get().deadline, wanted)
+    call = SelectCall(snapshot, run, more, client.deadline, wanted)
     complete = True
 
     def compute_items() -> None:

@@ -26,6 +26,8 @@ from livectr.kernels.request.parse import ItemValues
 from livectr.kernels.request.select import SelectionFields, Wanted
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving import metrics
+from livectr.serving.calls import RequestCall
+from livectr.serving.canary import SIDE
 from livectr.serving.deadlines import CALL
 from livectr.serving.errors import RequestError
 from livectr.serving.limits import RequestLimits
@@ -132,12 +134,12 @@ class PreRanker:
         self.schema = RequestSchema(pipeline, user.plan.roots, limits, pb.PreRankRequest)
         self.model = f"{type(pipeline.prerank).__name__}/{pipeline.fingerprint[:12]}"
 
-    def prerank(self, request: Request, deadline: float | None) -> Reply:
+    def prerank(self, request: Request, call: RequestCall) -> Reply:
         """Answer a PreRankRequest: parse → enrich → extract → look up → score.
 
         Args:
             request: as this side or another has read it.
-            deadline: instant of time.monotonic(), or None.
+            call: of the client.
 
         Returns:
             PreRankResponse, whose numbers all come from the same version.
@@ -145,28 +147,23 @@ class PreRanker:
         Raises:
             AnswerError: the status that the client receives.
         """
-        clock = metrics.StageClock(ROLE, request.since)
         query = self._query(self.schema.reader.own(request))
-        clock.noted(("parse", time.perf_counter()))
-        try:
-            scores = at_one_version(
-                self._follower,
-                ROLE,
-                deadline,
-                lambda lookup: self.scores(lookup, query, clock, self._reply_fields),
-                pinned=request.version,
-            )
-            reply = self._reply(query, scores)
-            clock.ended("respond")
-        finally:
-            clock.observe()
+        call.ends.append(("parse", time.perf_counter()))
+        scores = at_one_version(
+            self._follower,
+            call,
+            lambda lookup: self.scores(lookup, query, call, self._reply_fields),
+            request.version,
+        )
+        reply = self._reply(query, scores, call)
+        call.ended("respond")
         return reply
 
     def scores(
         self,
         lookup: VersionLookup,
         query: PreRankQuery,
-        stages: metrics.Stages,
+        call: RequestCall,
         fields: SelectionFields | None = None,
     ) -> PreRankScores:
         """Score candidates at a version: enrich → extract → look up → score.
@@ -174,7 +171,7 @@ class PreRanker:
         Args:
             lookup: version that answers.
             query: parsed request.
-            stages: told the end of every stage.
+            call: of the client.
             fields: of a packed reply; None: no reply is packed.
 
         Raises:
@@ -197,24 +194,23 @@ class PreRanker:
             return self._cold_vectors(lookup, query.candidates.filter(pa.array(unknown)), query.content)
 
         wanted = Wanted(query.top_k, query.keys, query.excluded, fields)
-        call, complete = select_items(lookup, scorer, user, run, more, wanted, cold)
-        stages.noted(
+        selected, complete = select_items(lookup, scorer, user, run, more, call, wanted, cold)
+        call.ends += (
             ("enrich", run.call.enriched_at),
             ("extract", run.call.extracted_at),
-            ("look_up", call.words.looked_up_at),
-            ("score", call.words.scored_at),
+            ("look_up", selected.words.looked_up_at),
+            ("score", selected.words.scored_at),
         )
-        metrics.observe_live(ROLE, user.features.read_at(run), version.manifest.created_ms)
-        read = run.result is None or run.result.complete
-        user.features.end(run)
+        read, read_at = user.features.end(run)
+        call.read_live(read_at, version.manifest.created_ms)
         if query.keys is not None:
             size = len(query.keys)
         else:
             size = (0 if version.items is None else len(version.items)) - len(query.excluded)
         complete = complete and read and lookup.complete
-        best, keys = call.best
-        reply = call.reply() if fields is not None else b""
-        return PreRankScores(version.number, size, best, keys, call.unknown_count, complete, reply)
+        best, keys = selected.best
+        reply = selected.reply() if fields is not None else b""
+        return PreRankScores(version.number, size, best, keys, selected.unknown_count, complete, reply)
 
     # ── stages ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -227,7 +223,8 @@ class PreRanker:
                 "top_k", f"is {top_k}; this server gives at most {self._limits.top_k} items (max_top_k)"
             )
         candidates = self.check_items(request.items)
-        content = parse_content(request.content, self._follower.contents.widths)
+        widths = self._follower.contents.widths
+        content = parse_content(request.content, widths) if request.contents else {}
         keys = None if candidates is None else key_of(candidates)
         return PreRankQuery(request.request_id, columns, top_k, candidates, keys, content)
 
@@ -272,8 +269,8 @@ class PreRanker:
         vectors = tower_scorer(lookup.version).items(inputs.vectors.own, inputs.dense, inputs.content)
         return vectors, inputs.complete
 
-    def _reply(self, query: PreRankQuery, scores: PreRankScores) -> Reply:
-        metrics.CANDIDATES.labels(ROLE).inc(scores.size)
+    def _reply(self, query: PreRankQuery, scores: PreRankScores, call: RequestCall) -> Reply:
+        call.counts.append((metrics.CANDIDATES, (ROLE, SIDE.get()), scores.size))
         response = pb.PreRankResponse(
             request_id=query.request_id, version=scores.version, model=self.model, unknown=scores.unknown
         )

@@ -10,7 +10,6 @@ are looked up and pooled once.
 from __future__ import annotations
 
 import time
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +21,8 @@ from livectr.kernels.network.reply import ReplyPacker, probabilities
 from livectr.kernels.request.score import Revenues
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving import metrics
+from livectr.serving.calls import RequestCall
+from livectr.serving.canary import SIDE
 from livectr.serving.limits import RequestLimits
 from livectr.serving.options import ServeOptions
 from livectr.serving.reply import Reply, mark_degraded
@@ -45,7 +46,6 @@ from livectr.store.layout import F32, I64
 F64 = npt.NDArray[np.float64]
 
 ROLE = "rank"
-_AT_ONCE = nullcontext()
 _NO_LOGITS: F32 = np.empty(0, np.float32)
 _RANKED = tuple(pb.RankResponse.DESCRIPTOR.fields_by_name[name].number for name in ("index", "pctr", "ecpm"))
 """Numbers of the reply's fields that `ReplyPacker` writes."""
@@ -143,12 +143,12 @@ class Ranker:
         self._revenues = Revenues(self._pack, metrics.SERVED_PCTR.bounds)
         self.served = ServedLog.of(pipeline, options)
 
-    def rank(self, request: Request, deadline: float | None) -> Reply:
+    def rank(self, request: Request, call: RequestCall) -> Reply:
         """Answer a RankRequest: parse → enrich → extract → look up → score.
 
         Args:
             request: as this side or another has read it.
-            deadline: instant of time.monotonic(), or None.
+            call: of the client.
 
         Returns:
             RankResponse, whose numbers all come from the same version.
@@ -156,44 +156,39 @@ class Ranker:
         Raises:
             AnswerError: the status that the client receives.
         """
-        clock = metrics.StageClock(ROLE, request.since)
         request = self.schema.reader.own(request)
-        explain = request.explain
-        check_explain(explain)
-        query = self._query(request)
-        clock.noted(("parse", time.perf_counter()))
-        logged = self.logs(request.request_id)
+        query, explain = self._query(request), request.explain
+        call.ends.append(("parse", time.perf_counter()))
+        logged = self.served is not None and self.served.wants(request.request_id)
         whole = logged or explain > 0
 
         def answer(lookup: VersionLookup) -> tuple[RankScores, Any]:
-            scores = self.scores(lookup, query, clock, request.bids_at, whole=whole)
+            scores = self.scores(lookup, query, call, request.bids_at, whole=whole)
             if not explain:
                 return scores, None
             best = np.argsort(-request.bids * scores.pctr, kind="stable")[:explain].tolist()
             scorer = rank_scorer(lookup.version)
             assert scores.inputs is not None  # they are whole
             explained = self._explainer.explain(lookup, scorer, scores.inputs, scores.logits, best)
-            clock.ended("explain")
+            call.ended("explain")
             return scores, explained
 
-        try:
-            with self._explainer.place() if explain else _AT_ONCE:
-                scores, explained = at_one_version(
-                    self._follower, ROLE, deadline, answer, pinned=request.version
-                )
-            reply = self._reply(request, scores, explained)
-            if logged and self.served is not None:
-                self.served.offer(_answer(request, query, scores))
-            clock.ended("respond")
-        finally:
-            clock.observe()
+        if explain:
+            with self._explainer.place():
+                scores, explained = at_one_version(self._follower, call, answer, request.version)
+        else:
+            scores, explained = at_one_version(self._follower, call, answer, request.version)
+        reply = self._reply(request, scores, explained, call)
+        if logged and self.served is not None:
+            self.served.offer(_answer(request, query, scores))
+        call.ended("respond")
         return reply
 
     def scores(
         self,
         lookup: VersionLookup,
         query: RankQuery,
-        stages: metrics.Stages,
+        call: RequestCall,
         bids: int = 0,
         *,
         whole: bool,
@@ -203,7 +198,7 @@ class Ranker:
         Args:
             lookup: version that answers.
             query: parsed request.
-            stages: told the end of every stage.
+            call: of the client.
             bids: address of f64[n], for a packed reply; 0: no reply is packed.
             whole: the inputs are needed, too, with those of the items: their partial results are not enough.
 
@@ -213,46 +208,46 @@ class Ranker:
         """
         scorer = rank_scorer(lookup.version)
         if whole or not scorer.in_one_call:
-            return self._in_stages(lookup, query, stages, whole=whole)
+            return self._in_stages(lookup, query, call, whole=whole)
         items, version = self._items_of(query), lookup.version
         plan = self._whole if items is None else self._rest
         run = plan.features.begin(query.columns, scorer.statistics, query.row_name)
-        call, complete = score_candidates(
-            lookup, scorer, plan, run, items, self._revenues if bids else None, bids
+        scored, complete = score_candidates(
+            lookup, scorer, plan, run, items, call, self._revenues if bids else None, bids
         )
-        words, features = call.words, run.call
-        stages.noted(
+        words, features = scored.words, run.call
+        call.ends += (
             ("enrich", features.enriched_at),
             ("extract", features.extracted_at),
             ("look_up", words.looked_up_at),
             ("score", words.scored_at),
         )
-        metrics.observe_live(ROLE, plan.features.read_at(run), version.manifest.created_ms)
-        complete = complete and lookup.complete and (run.result is None or run.result.complete)
-        logits, reply = (_NO_LOGITS, call.reply()) if bids else (call.logits, b"")
-        plan.features.end(run)
-        size, counts = query.columns.size, call.counts
+        logits, reply = (_NO_LOGITS, scored.reply()) if bids else (scored.logits, b"")
+        read, read_at = plan.features.end(run)
+        call.read_live(read_at, version.manifest.created_ms)
+        complete = complete and lookup.complete and read
+        size, counts = query.columns.size, scored.counts
         return RankScores(
-            version.number, scorer.name, size, logits, complete, None, reply, counts, words.total
+            version.manifest.version, scorer.name, size, logits, complete, None, reply, counts, words.total
         )
 
     def _in_stages(
-        self, lookup: VersionLookup, query: RankQuery, stages: metrics.Stages, *, whole: bool
+        self, lookup: VersionLookup, query: RankQuery, call: RequestCall, *, whole: bool
     ) -> RankScores:
         """Score with inputs that are kept, or by a model of which torch computes a part; as `scores`."""
         items = None if whole else self._items_of(query)
         plan = self._whole if items is None else self._rest
-        inputs = plan.inputs(lookup, query.columns, query.content, query.row_name, stages.passed)
+        inputs = plan.inputs(lookup, query.columns, query.content, query.row_name, call.passed)
         kept, complete = None, inputs.complete
         if items is not None:
             values = query.columns.candidates[items.column]
             kept, items_complete = items.kept(lookup, values, query.row_name)
             complete = complete and items_complete
-        stages.ended("look_up")
+        call.ended("look_up")
         scorer = rank_scorer(lookup.version)
         logits = scorer.logits(inputs.vectors, inputs.dense, inputs.lists, inputs.content, kept)
-        stages.ended("score")
-        metrics.observe_live(ROLE, inputs.read_at, lookup.version.manifest.created_ms)
+        call.ended("score")
+        call.read_live(inputs.read_at, lookup.version.manifest.created_ms)
         complete = complete and lookup.complete
         return RankScores(lookup.version.number, scorer.name, len(logits), logits, complete, inputs)
 
@@ -260,10 +255,6 @@ class Ranker:
         """Stage of the items of the candidates; None: no partial result is kept."""
         items = self._items
         return items if items is not None and query.columns.has_candidate(items.column) else None
-
-    def logs(self, request_id: str) -> bool:
-        """Return true if a request is one of the served log; all its features are needed then."""
-        return self.served is not None and self.served.wants(request_id)
 
     def close(self) -> None:
         """Write what is left of the served log."""
@@ -281,15 +272,17 @@ class Ranker:
     # ── stages ───────────────────────────────────────────────────────────────────────────────────────
 
     def _query(self, request: Request) -> RankQuery:
-        return RankQuery(request.columns, parse_content(request.content, self._follower.contents.widths))
+        if request.explain:
+            check_explain(request.explain)
+        columns, widths = request.columns, self._follower.contents.widths
+        return RankQuery(columns, parse_content(request.content, widths) if request.contents else {})
 
-    def _reply(self, request: Request, scores: RankScores, explained: Any) -> Reply:
+    def _reply(self, request: Request, scores: RankScores, explained: Any, call: RequestCall) -> Reply:
+        call.counts.append((metrics.CANDIDATES, (ROLE, SIDE.get()), scores.size))
         if scores.counts is not None:
-            metrics.count_ranked(ROLE, scores.size, scores.counts, scores.total)
-            fields = scores.reply
+            fields, call.pctr = scores.reply, (scores.counts, scores.total)
         else:
             pctr = scores.pctr
-            metrics.CANDIDATES.labels(ROLE).inc(scores.size)
             metrics.observe_pctr(ROLE, pctr)
             fields = self._pack(pctr, request.bids)
         message = pb.RankResponse(

@@ -13,7 +13,6 @@ A row that is superseded in any stage starts all of them again at the next versi
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,7 +28,8 @@ from livectr.kernels.keys.keys import U32
 from livectr.kernels.request.parse import ParsedRequest
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving import metrics
-from livectr.serving.errors import DeadlineError, RequestError
+from livectr.serving.calls import RequestCall
+from livectr.serving.errors import RequestError
 from livectr.serving.limits import RequestLimits
 from livectr.serving.options import ServeOptions
 from livectr.serving.reply import Reply, mark_degraded
@@ -93,24 +93,21 @@ class _Funnel:
     """Stages of a request: times, counts, and the deadline between two stages.
 
     Args:
-        deadline: instant of time.monotonic(), or None.
+        call: of the client.
     """
 
-    def __init__(self, clock: metrics.StageClock, deadline: float | None) -> None:
-        self._clock = clock
-        self._deadline = deadline
+    def __init__(self, call: RequestCall) -> None:
+        self._call = call
         self.stages: list[Any] = []
 
     def ended(self, name: str, items_in: int, items_out: int) -> None:
         """Note the end of a stage. Raises DeadlineError if the deadline has passed."""
-        seconds = self._clock.ended(name)
+        seconds = self._call.ended(name)
         self.stages.append(
             pb.RecommendStage(
                 name=name, items_in=items_in, items_out=items_out, microseconds=round(seconds * 1e6)
             )
         )
-        if self._deadline is not None and time.monotonic() >= self._deadline:
-            raise DeadlineError(f"the deadline passed in the stage {name}")
 
 
 class Recommender:
@@ -146,12 +143,12 @@ class Recommender:
             pipeline, pipeline.plan.roots, self._limits, pb.RecommendRequest, item_column=name
         )
 
-    def recommend(self, request: Request, deadline: float | None) -> Reply:
+    def recommend(self, request: Request, call: RequestCall) -> Reply:
         """Answer a RecommendRequest: parse → retrieve → prerank → rank → ecpm.
 
         Args:
             request: as this side or another has read it.
-            deadline: instant of time.monotonic(), or None.
+            call: of the client.
 
         Returns:
             RecommendResponse, whose numbers all come from the same version.
@@ -159,27 +156,22 @@ class Recommender:
         Raises:
             AnswerError: the status that the client receives.
         """
-        clock = metrics.StageClock(ROLE, request.since)
-        try:
-            return self._recommended(self.schema.reader.own(request), deadline, clock)
-        finally:
-            clock.observe()
-
-    def _recommended(self, request: Request, deadline: float | None, clock: metrics.StageClock) -> Reply:
+        request = self.schema.reader.own(request)
         query = self._query(request)
-        clock.ended("parse")
-        logged = self._ranker.logs(request.request_id)
+        call.ended("parse")
+        served = self._ranker.served
+        logged = served is not None and served.wants(request.request_id)
 
         def answer(lookup: VersionLookup) -> _Ranked:
-            funnel = _Funnel(clock, deadline)
+            funnel = _Funnel(call)
             excluded = self._retrieve(lookup, query, funnel)
             scores = self._preranker.scores(
-                lookup, replace(query.prerank, excluded=excluded), metrics.Stages()
+                lookup, replace(query.prerank, excluded=excluded), call.inner("prerank")
             )
             items, keys, complete = self._choose(query, scores)
             funnel.ended("prerank", scores.size, len(keys))
             complete = complete and scores.complete
-            scored = self._rank(lookup, query, items, whole=logged)
+            scored = self._rank(lookup, query, items, call, whole=logged)
             pctr = np.empty(0) if scored is None else scored.pctr
             funnel.ended("rank", len(keys), len(keys))
             bids, bids_complete = self._bids(query.bid_column, keys)
@@ -197,11 +189,11 @@ class Recommender:
                 order,
             )
 
-        ranked = at_one_version(self._follower, ROLE, deadline, answer, pinned=request.version)
+        ranked = at_one_version(self._follower, call, answer, request.version)
         reply = self._reply(request.request_id, ranked)
-        if logged and self._ranker.served is not None and ranked.scores is not None:
-            self._ranker.served.offer(self._answer(request, query, ranked, ranked.scores))
-        clock.ended("respond")
+        if logged and served is not None and ranked.scores is not None:
+            served.offer(self._answer(request, query, ranked, ranked.scores))
+        call.ended("respond")
         return reply
 
     # ── stages ───────────────────────────────────────────────────────────────────────────────────────
@@ -255,7 +247,7 @@ class Recommender:
         return names, keys, complete
 
     def _rank(
-        self, lookup: VersionLookup, query: _Query, items: pa.Array, *, whole: bool
+        self, lookup: VersionLookup, query: _Query, items: pa.Array, call: RequestCall, *, whole: bool
     ) -> RankScores | None:
         """Scores of n items; None: no items. `whole` as in `Ranker.scores`."""
         if not len(items):
@@ -263,7 +255,7 @@ class Recommender:
         context = query.prerank.columns
         columns = GivenColumns(len(items), context.context, {self.item.name: items}, context.now_ms)
         candidates = RankQuery(columns, query.prerank.content, "items")
-        return self._ranker.scores(lookup, candidates, metrics.Stages(), whole=whole)
+        return self._ranker.scores(lookup, candidates, call.inner("rank"), whole=whole)
 
     def _bids(self, column: str, keys: I64) -> tuple[npt.NDArray[np.float64], bool]:
         """Bids f64[n] of items; 0 for a bid that is unknown, negative or not finite."""

@@ -19,6 +19,7 @@ from livectr.models.configs import model_configs
 from livectr.models.roles import row_segments
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving.app import App
+from livectr.serving.calls import RequestCall
 from livectr.serving.options import ServeOptions
 from livectr.serving.score.followers import version_follower
 from livectr.serving.score.plan_stages import FieldOrder
@@ -34,12 +35,12 @@ from tests.serving.display_world import World, publication
 from tests.serving.publication import Publication
 from tests.waiting import left_s
 
-MOST_CALLS = 37
+MOST_CALLS = 30
 """Calls of Python functions, libraries' own included, from the columns of a request to its reply's bytes.
 
 Those that read histories are not counted.
 """
-MOST_FROM_BYTES = 71
+MOST_FROM_BYTES = 52
 """The same from gRPC's handler, which gets the request's bytes, to its return; histories are not read."""
 HANDLER = "Server._unary.<locals>.handle"
 NO_HISTORY = Pipeline(
@@ -78,7 +79,7 @@ def request(context: dict[str, Any], candidates: dict[str, list[Any]]) -> bytes:
 
 
 def answer(ranker: Ranker, raw: bytes) -> bytes:
-    return ranker.rank(ranker.schema.reader.read(raw), None).serialized()
+    return ranker.rank(ranker.schema.reader.read(raw), RequestCall("rank")).serialized()
 
 
 def counted(ask: Callable[[], bytes]) -> tuple[bytes, list[str]]:
@@ -129,7 +130,9 @@ def test_a_request_for_a_users_best_items_takes_few_calls_of_python(
     raw = message.SerializeToString()
     with following("prerank", redis_url) as (options, follower):
         ranker = PreRanker(pipeline, follower, options)
-        reply, calls = counted(lambda: ranker.prerank(ranker.schema.reader.read(raw), None).serialized())
+        reply, calls = counted(
+            lambda: ranker.prerank(ranker.schema.reader.read(raw), RequestCall("prerank")).serialized()
+        )
 
     assert len(pb.PreRankResponse.FromString(reply).ids.values) == 10
     assert len(calls) <= MOST_CALLS, "\n".join(calls)

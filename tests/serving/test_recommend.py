@@ -24,8 +24,9 @@ from livectr.models import LR, TwoTower
 from livectr.models.configs import model_configs
 from livectr.models.roles import row_segments
 from livectr.serving.app import App
+from livectr.serving.calls import RequestCall
 from livectr.serving.errors import DeadlineError
-from livectr.serving.metrics import FUNNEL_STAGES, StageClock
+from livectr.serving.metrics import FUNNEL_STAGES
 from livectr.serving.score.recommend import _Funnel
 from livectr.system.errors import ConfigError
 from livectr.trainer.des.step import DesStep
@@ -238,7 +239,7 @@ def test_it_needs_a_version_and_a_pre_rank_model(redis_url: str, serve: Serve) -
 
 
 def test_a_deadline_ends_a_request_between_stages() -> None:
-    funnel = _Funnel(StageClock("recommend", time.perf_counter()), time.monotonic() - 1)
+    funnel = _Funnel(RequestCall("recommend", time.monotonic() - 1))
     with pytest.raises(DeadlineError, match="in the stage prerank"):
         funnel.ended("prerank", 3, 2)
 

@@ -19,9 +19,9 @@ from livectr.local.ports import free_ports
 from livectr.protos import livectr_pb2 as pb
 from livectr.protos import livectr_pb2_grpc as rpc
 from livectr.serving.app import App
+from livectr.serving.calls import RequestCall
 from livectr.serving.deadlines import Call, answering
 from livectr.serving.errors import CancelledError, DeadlineError
-from livectr.serving.metrics import StageClock
 from livectr.serving.options import ServeOptions
 from livectr.serving.version.breaker import DownError
 from livectr.store.measured_redis import MeasuredRedis
@@ -211,10 +211,16 @@ def test_pre_rank_says_that_rows_of_a_new_item_may_be_missing(stage: Stage) -> N
 
 
 def test_the_end_of_a_stage_looks_at_deadline_and_client() -> None:
-    clock = StageClock("rank", time.perf_counter())
-    clock.ended("parse")
-    with answering(Call(time.monotonic() - 1)), pytest.raises(DeadlineError, match="in the stage extract"):
-        clock.ended("extract")
-    with answering(Call(None, lambda: False)), pytest.raises(CancelledError, match="in the stage score"):
-        clock.ended("score")
-    clock.ended("respond")
+    late = RequestCall("rank", time.monotonic() - 1)
+    with pytest.raises(DeadlineError, match="in the stage parse"):
+        late.ended("parse")
+    with pytest.raises(CancelledError, match="in the stage score"):
+        RequestCall("rank", None, lambda: False).ended("score")
+    RequestCall("rank").ended("respond")
+
+
+def test_the_error_names_the_stage_in_which_the_deadline_passed() -> None:
+    now = time.monotonic()
+    late = RequestCall("rank", now - 2)
+    with pytest.raises(DeadlineError, match="in the stage extract"):
+        late.passed(("enrich", now - 3), ("extract", now - 1), ("score", now))

@@ -20,6 +20,7 @@ from livectr.client.clients import RankClient
 from livectr.ingest.language.delays import Delayed
 from livectr.serving import metrics
 from livectr.serving.app import App
+from livectr.serving.calls import RequestCall
 from livectr.serving.errors import DeadlineError
 from livectr.serving.options import ServeOptions
 from livectr.serving.score.followers import version_follower
@@ -157,10 +158,12 @@ def test_a_row_that_was_removed_since_moves_the_request_on(redis_url: str) -> No
         publication.store.rows.remove_erased(2, publication.row_set, "ad", ADS[:1])
         batch = Batch((("user", "user"), ("ad", "ad")), np.arange(3, dtype=np.int32), np.array([1, 1000]), 1)
         with pytest.raises(DeadlineError):
-            at_one_version(follower, "rank", time.monotonic() + 0.3, lambda s: s.vectors(batch))
+            at_one_version(follower, RequestCall("rank", time.monotonic() + 0.3), lambda s: s.vectors(batch))
         follower.refresh()
         values = at_one_version(
-            follower, "rank", None, lambda s: (s.version.number, s.vectors(batch).pooled.ravel().tolist())
+            follower,
+            RequestCall("rank"),
+            lambda s: (s.version.number, s.vectors(batch).pooled.ravel().tolist()),
         )
         assert values == (3, [1.0, 0.0])
     finally:
@@ -179,7 +182,7 @@ def test_a_gap_of_versions_and_a_new_row_set_name(redis_url: str) -> None:
             def answer(snapshot: object) -> tuple[int, list[float]]:
                 return snapshot.version.number, snapshot.vectors(batch).pooled.ravel().tolist()  # type: ignore[attr-defined]
 
-            return at_one_version(follower, "rank", None, answer)
+            return at_one_version(follower, RequestCall("rank"), answer)
 
         assert values() == (1, [1.0, -1.0])
         for _ in range(4):  # versions 2 to 5: the changed keys of 2 and 3 are not in the manifest of 5
@@ -211,8 +214,7 @@ def test_rows_overwritten_twice_move_the_request_on(redis_url: str) -> None:
             found.append(
                 at_one_version(
                     follower,
-                    "rank",
-                    deadline,
+                    RequestCall("rank", deadline),
                     lambda s: (s.version.number, s.vectors(batch).pooled.ravel().tolist()),
                 )
             )

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from livectr.config.parsing import nearest
 from livectr.guess.columns import ROUNDED, Use, listed, shortened
 from livectr.logs.names import ITEM_NAME, REQUEST_NAME, USER_NAME
-from livectr.logs.times import BEST, DIGITS, NAMED, SINCE_2000, TimeForm, form_of, milliseconds, strays
+from livectr.logs.times import BEST, DIGITS, NAMED, SINCE_2000, TimeForm, form_of, milliseconds, why_no_time
 from livectr.logs.values import are_rounded
 from livectr.system.errors import ConfigError
 
@@ -37,7 +37,6 @@ LEAST_ITEMS = 5
 """Different values of a column that can be an item without its name saying so."""
 MOST_EMPTY = 0.1
 """Share of rows without a time from which a column is not taken for the log's time."""
-NO_TIME = "no epoch time of 2000 to 2100 and no ISO 8601 date"
 TRUE = ("1", "1.0", "true", "True", "TRUE", "t", "T", "yes", "Yes", "YES", "y", "Y")
 FALSE = ("0", "0.0", "false", "False", "FALSE", "f", "F", "no", "No", "NO", "n", "N")
 
@@ -176,7 +175,7 @@ def time_of(sample: pa.Table, wanted: Wanted) -> tuple[Chosen, TimeForm] | None:
             raise ConfigError(f"--time: column {wanted.time!r}: {error}") from None
         if form is None:
             raise ConfigError(
-                f"--time: column {wanted.time!r} {_is_no_time(sample.column(wanted.time))}; "
+                f"--time: column {wanted.time!r} {why_no_time(sample.column(wanted.time))}; "
                 "write it as 2026-11-25T08:00:00 or as epoch seconds, or say --time row."
             )
         return Chosen((wanted.time,), form.words), form
@@ -219,27 +218,12 @@ def _no_time(column: pa.ChunkedArray, name: str) -> str:
     except ConfigError as error:
         return f": {str(error).rstrip('.')}"
     if form is None:
-        return f" {_is_no_time(column)}"
+        return f" {why_no_time(column)}"
     inside = milliseconds(column, replace(form, since_s=SINCE_2000))
     return (
         f": {inside.null_count:,} of {rows:,} values are no times of 2000 to 2100; --time {name} reads those "
         "of 1973 on, and of any year where most are older"
     )
-
-
-def _is_no_time(column: pa.ChunkedArray) -> str:
-    """Words with the first value that is no time, and of texts how many are none."""
-    given = column.drop_null()
-    if not len(given):
-        return "is empty"
-    odd = strays(given) if pa.types.is_string(given.type) else []
-    first = shortened(odd[0] if odd else given[0].as_py())
-    if 0 < len(odd) < len(given):
-        if all(text.strip().replace(".", "", 1).isdigit() for text in odd):
-            what = f"{len(odd):,} numbers, such as {first}, among {len(given):,} values"
-            return f"has {what}: write ISO 8601 or numbers"
-        return f"has {len(odd):,} of {len(given):,} values, such as {first}, that are {NO_TIME}"
-    return f"is {first}, which is {NO_TIME}"
 
 
 def user_of(sample: pa.Table, wanted: Wanted, taken: Sequence[str]) -> Chosen | None:

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from livectr.system.values import MOST_EXACT
+
 _ROWS = 10_000
 """Rows that are encoded at a time: their text is shorter than the 2 GiB that an Arrow array may hold."""
 _PLAIN = r"^[ !#-\[\]-~]*$"
@@ -26,10 +28,20 @@ def json_events(batch: pa.RecordBatch) -> Iterator[bytes]:
 
 
 def message_keys(column: pa.Array) -> list[bytes | None]:
-    """Message key of each value: its text, as Python writes it; None for null."""
+    """Message key of each value, as of `message_key`."""
     if not column.null_count and (pa.types.is_integer(column.type) or pa.types.is_string(column.type)):
         return column.cast(pa.string()).cast(pa.binary()).to_pylist()  # type: ignore[no-any-return]
-    return [None if value is None else str(value).encode() for value in column.to_pylist()]
+    return [message_key(value) for value in column.to_pylist()]
+
+
+def message_key(value: object) -> bytes | None:
+    """Message key of a value of a plain type: its text, 17 of 17.0; None for null."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return b"true" if value else b"false"
+    whole = isinstance(value, float) and value.is_integer() and abs(value) <= MOST_EXACT
+    return str(int(value) if whole else value).encode()  # type: ignore[call-overload]
 
 
 def _texts(column: pa.Array) -> pa.Array:

@@ -22,9 +22,9 @@ from livectr.logs.csv_rows import Rows
 from livectr.logs.files import Line, Progress, log_lines, log_rows
 from livectr.logs.fitting import fitting
 from livectr.logs.formats import LAYOUTS, Layout
-from livectr.logs.json_events import json_events, message_keys
+from livectr.logs.json_events import json_events, message_key, message_keys
 from livectr.logs.names import names_something
-from livectr.logs.times import TimeForm, epoch_ms, form_of
+from livectr.logs.times import TimeForm, epoch_ms, form_of, why_no_time
 from livectr.logs.values import Form, form_of_column, valued
 from livectr.simulator.partition import partitions_of
 from livectr.simulator.sinks import Sink, holds, move_parts, open_sink
@@ -71,6 +71,7 @@ class ReplayOptions:
     most_set_aside: float = MOST_SET_ASIDE
 
 
+TEXT = TimeForm("text")
 Lines = list[tuple[bytes | None, bytes]]  # message key and JSON event
 
 
@@ -93,6 +94,10 @@ def replay(
     layout = LAYOUTS[options.format]
     topic = options.topic or (options.format if layout.columns else options.file.name.split(".")[0])
     key = options.key or layout.key
+    if options.types and options.format == "jsonl":
+        raise ConfigError(
+            "--types is for CSV and Parquet: values of JSON have their types; write them otherwise."
+        )
     if options.table and not key:
         raise ConfigError("a look-up table needs --key, the column whose latest row counts.")
     account = Account(options.file)
@@ -226,7 +231,7 @@ def typed_rows(
                 for name in batch.schema.names
             }
             if time:
-                time_form = form_of(valued(batch.column(time), forms[time]), named=True) or TimeForm("text")
+                time_form = _time_form(time, valued(batch.column(time), forms[time]))
                 account.remarks.append(f"{time}: {time_form.words}")
         values = {}
         for name in batch.schema.names:
@@ -250,6 +255,19 @@ def typed_rows(
         fitted = fitting(rows, values, kinds, [*needed, *([time] if time else ())], account)
         if fitted.batch.num_rows:
             yield fitted
+
+
+def _time_form(name: str, column: pa.Array) -> TimeForm:
+    """Form of the times of a column. Raises ConfigError where no value of it is a time."""
+    try:
+        form = form_of(column, named=True)
+    except ConfigError as error:
+        raise ConfigError(f"--time: column {name!r}: {error}") from None
+    if form is None and pa.types.is_string(column.type) and epoch_ms(column, TEXT).drop_null():
+        return TEXT
+    if form is None:
+        raise ConfigError(f"--time: column {name!r} {why_no_time(column)}.")
+    return form
 
 
 def _form(name: str, batch: pa.RecordBatch) -> Form:
@@ -293,7 +311,19 @@ def _json_portions(
         if time and keyed:
             keyed, form = _with_times(keyed, time, form, account)
         if keyed:
-            yield [(str(line.row[key]).encode() if key else None, line.text) for line in keyed]
+            yield [(_json_key(key, line.row[key]) if key else None, line.text) for line in keyed]
+
+
+def _json_key(name: str, value: Any) -> bytes | None:
+    """Message key of a value of JSON, as of the same value in a table; None for null.
+
+    Raises:
+        ConfigError: it is a list or an object.
+    """
+    if isinstance(value, list | dict):
+        kind = "a list" if isinstance(value, list) else "an object"
+        raise ConfigError(f"--key: {name!r} holds {kind}; name one of texts or whole numbers.")
+    return message_key(value)
 
 
 def _with_times(
@@ -301,12 +331,16 @@ def _with_times(
 ) -> tuple[list[Line], TimeForm]:
     """Lines whose time is epoch milliseconds, and the form of the times."""
     given = [line.row.get(time) for line in lines]
-    kinds = str if any(isinstance(one, str) for one in given) else (int, float)
-    column = pa.array(
-        [one if isinstance(one, kinds) and not isinstance(one, bool) else None for one in given]
-    )
+    text = form.kind == "text" if form is not None else any(isinstance(one, str) for one in given)
+    plain = [
+        one if isinstance(one, str | int | float) and not isinstance(one, bool) else None for one in given
+    ]
+    if form is None and text:
+        column = pa.array([None if one is None else str(one) for one in plain], pa.string())
+    else:
+        column = pa.array([one if isinstance(one, str) == text else None for one in plain])
     if form is None:
-        form = form_of(column, named=True) or TimeForm("text")
+        form = _time_form(time, column)
         account.remarks.append(f"{time}: {form.words}")
     found = _times(column, form).to_pylist() if not pa.types.is_null(column.type) else [None] * len(lines)
     kept = []
@@ -344,8 +378,7 @@ def _send(
             )
             sink.write(topic, partition, keys, [value for _, value in portion])
         else:
-            column = portion.column(key).cast(pa.string()).to_pylist() if key else None
-            texts = [(text or "").encode() for text in column] if column else None
+            texts = [text or b"" for text in message_keys(portion.column(key))] if key else None
             partition = _partition(texts, rows, portion.num_rows, options.partitions)
             message = FILE_ROWS if options.to.startswith("file:") else MESSAGE_ROWS
             for p in np.unique(partition).tolist():

@@ -16,6 +16,7 @@ from livectr.ingest.language.event_times import EARLIEST_MS, LATEST_MS, LIKELY
 from livectr.logs.formats import iso_ms
 from livectr.logs.values import STRAY
 from livectr.system.errors import ConfigError
+from livectr.system.texts import visible
 
 NAMED = re.compile(
     r"(^|_)(time|times|timestamp|ts|date|dt|datetime|day|hour|at|when)(_|$)|time$|timestamp", re.I
@@ -38,6 +39,7 @@ LEAST_S = 10_000_000
 """Epoch seconds below which a number is no time even where a user says so: it may count hours or days."""
 MAGNITUDES = {"s": 1e11, "ms": 1e14, "us": 1e17}
 """Unit of a time of any year, by the numbers' magnitude."""
+NO_TIME = "no epoch time of 2000 to 2100 and no ISO 8601 date"
 UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 
 
@@ -203,9 +205,23 @@ def _is_time(text: str) -> bool:
     return True
 
 
-def strays(values: pa.Array | pa.ChunkedArray) -> list[str]:
-    """Texts of a column that are no times, in their order."""
-    return [text for text in values.to_pylist() if text and not _is_time(text)]
+def why_no_time(column: pa.Array | pa.ChunkedArray) -> str:
+    """Words with the first value of a column that is no time, and with how many of its texts are none."""
+    given = column.drop_null()
+    if not len(given):
+        return "is empty"
+    texts = given.to_pylist() if pa.types.is_string(given.type) else []
+    odd = [text for text in texts if text.strip() and not _is_time(text)]
+    numbers = [text for text in odd if text.strip().replace(".", "", 1).isdigit()]
+    if numbers and len(numbers) == len(odd) < len(texts):
+        what = f"{len(numbers):,} numbers, such as {visible(numbers[0], 30)}, among {len(given):,} values"
+        return f"has {what}: write ISO 8601 or numbers"
+    known = {*numbers}
+    strange = [text for text in odd if text not in known] or odd
+    first = visible(str(strange[0] if strange else given[0].as_py()), 30)
+    if 0 < len(strange) < len(given):
+        return f"has {len(strange):,} of {len(given):,} values, such as {first}, that are {NO_TIME}"
+    return f"is {first}, which is {NO_TIME}"
 
 
 def text_ms(text: str) -> int:

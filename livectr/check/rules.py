@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from livectr.check.sample import Sample
 from livectr.guess.columns import shortened
-from livectr.guess.leaks import tells
+from livectr.guess.leaks import first_rows, tells
 from livectr.ingest.addresses import log_folder
 from livectr.ingest.dead_letters.letters import Reason
 from livectr.ingest.hints import LEAST_FOUND, MOST_DUPLICATES, MOST_UNMATCHED, SOME_UNMATCHED
@@ -163,8 +164,14 @@ def _columns(sample: Sample) -> Iterator[Finding]:
 
 
 def _leaks(sample: Sample) -> Iterator[Finding]:
-    for name in sample.columns.column_names:
-        if words := tells(sample.columns.column(name), sample.label > 0):
+    firsts = first_rows(sample.columns.columns, sample.columns.num_rows)
+    repeated, rows = int(np.count_nonzero(~firsts)), len(firsts)
+    if repeated > MOST_DUPLICATES * rows:
+        found = f"{repeated:,} of {rows:,} examples repeat an earlier one in every column"
+        yield Finding(DOUBTFUL, "repeated rows", found, "was the log written twice?")
+    once, label = sample.columns.filter(pa.array(firsts)), sample.label[firsts]
+    for name in once.column_names:
+        if words := tells(once.column(name), label > 0):
             advice = "is it known before the click? A request will not have it: leave it out of the features."
             yield Finding(DOUBTFUL, f"column {name}", words, advice)
 

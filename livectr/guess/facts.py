@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from livectr.guess.columns import BINS, LEFT_OUT, Use, rounded, use_of
-from livectr.guess.leaks import LEAST_CLICKS
+from livectr.guess.leaks import LEAST_CLICKS, first_rows
 from livectr.guess.made import Made, date_time, free, label_rule
 from livectr.guess.roles import Wanted, item_of, need_label, of_item, sample_labels, time_of, user_of
 from livectr.logs.account import Account
@@ -81,6 +81,7 @@ class Facts:
         fills: column → value for nulls.
         medians: column of numbers whose fill is below all of them → their median. Nulls have a bin.
         empty_is_no_click: the label is 1 or empty.
+        repeated: rows that repeat an earlier one.
     """
 
     sample: Sample
@@ -96,6 +97,7 @@ class Facts:
     fills: dict[str, Any]
     medians: dict[str, Any] = field(default_factory=dict)
     empty_is_no_click: bool = False
+    repeated: int = 0
 
     @property
     def rows(self) -> int:
@@ -106,6 +108,16 @@ class Facts:
     def kept(self) -> dict[str, Use]:
         """Columns of the log."""
         return {name: use for name, use in self.uses.items() if use.role != LEFT_OUT}
+
+    @property
+    def repeats(self) -> str:
+        """Words for a sample with many rows that are there twice; "" for others."""
+        if self.repeated <= STRAY * self.rows:
+            return ""
+        return (
+            f"{self.repeated:,} of {self.rows:,} rows repeat an earlier one, and are learned again: was the "
+            "log written twice, or does it lack a column that tells impressions apart?"
+        )
 
     @property
     def few_clicks(self) -> str:
@@ -199,8 +211,10 @@ def guess(sample: Sample, wanted: Wanted, clicked: npt.NDArray[np.bool_], known:
         alone = f", {empty:,} rows without one share a key" if empty else ""
         why = f"{user.why}, {_different(table, names[0])}{alone}"
         uses[names[0]] = Use("user", _id_type(table, names[0]), why)
+    firsts = first_rows(table.columns, table.num_rows)
+    once = table if firsts.all() else table.filter(pa.array(firsts))
     others = {
-        name: _use(name, table, sample.forms[name], clicked)
+        name: _use(name, once, sample.forms[name], clicked[firsts])
         for name in table.column_names
         if name not in uses
     }
@@ -229,6 +243,7 @@ def guess(sample: Sample, wanted: Wanted, clicked: npt.NDArray[np.bool_], known:
         item.name[0] if item is not None else None,
         of_item(table, item.name[0], plain) if item is not None else (),
         *_fills(table, {name: use for name, use in ordered.items() if name in (*plain, *names, *items)}),
+        repeated=int(np.count_nonzero(~firsts)),
     )  # fmt: skip
 
 

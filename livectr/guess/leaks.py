@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -11,6 +13,9 @@ LEAST_CLICKS = 10
 """Clicks below which nothing is said: a few rows agree by chance."""
 CERTAIN = 0.98
 """AUC of a number alone, and share of rows without a click that have a value, from which it is a leak."""
+DIFFERENT = 0.2
+"""Share of different rows from which equal ones are repeated, and not equal by chance."""
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
 
 def tells(values: pa.ChunkedArray | pa.Array, clicked: npt.NDArray[np.bool_]) -> str:
@@ -36,6 +41,25 @@ def tells(values: pa.ChunkedArray | pa.Array, clicked: npt.NDArray[np.bool_]) ->
         if max(area, 1 - area) >= CERTAIN:
             return f"tells the label: alone it has AUC {max(area, 1 - area):.3f}"
     return ""
+
+
+def first_rows(columns: Iterable[pa.ChunkedArray | pa.Array], rows: int) -> npt.NDArray[np.bool_]:
+    """bool[rows], rows that repeat no earlier one: a row's twin would tell its label by any value of it.
+
+    All rows count where few are different: rows of a log with few columns are equal by chance.
+    """
+    mixed = np.zeros(rows, np.uint64)
+    for column in columns:
+        whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        if pa.types.is_nested(whole.type):
+            whole = pa.array([repr(value) for value in whole.to_pylist()], pa.string())
+        coded = whole.dictionary_encode(null_encoding="encode")
+        codes = coded.indices.to_numpy(zero_copy_only=False).astype(np.uint64)
+        mixed = (mixed ^ (codes + _SPREAD)) * _SPREAD
+        mixed ^= mixed >> np.uint64(29)
+    firsts = np.zeros(rows, np.bool_)
+    firsts[np.unique(mixed, return_index=True)[1]] = True
+    return firsts if firsts.mean() >= DIFFERENT else np.ones(rows, np.bool_)
 
 
 def _sentinel(coded: pa.DictionaryArray, codes: npt.NDArray[np.int32], clicked: npt.NDArray[np.bool_]) -> str:

@@ -77,6 +77,14 @@ def need(name: str, known: Sequence[str], flag: str) -> None:
         raise ConfigError(f"{flag}: there is no column {name!r}; {nearest(name, known)}")
 
 
+def _free(name: str, taken: Sequence[str], flag: str) -> None:
+    """Raise ConfigError if a column has another role already."""
+    if name in taken:
+        raise ConfigError(
+            f"{flag}: column {name!r} is the label, the time or the user already; name another one."
+        )
+
+
 def labels(
     values: pa.Array | pa.ChunkedArray, name: str
 ) -> tuple[pa.Array | pa.ChunkedArray, pa.Scalar | None]:
@@ -242,7 +250,10 @@ def user_of(sample: pa.Table, wanted: Wanted, taken: Sequence[str]) -> Chosen | 
     if wanted.user:
         for name in wanted.user:
             need(name, sample.column_names, "--user")
+            _free(name, taken, "--user")
             _one_value(sample, name, "--user")
+        if len({*wanted.user}) < len(wanted.user):
+            raise ConfigError(f"--user names {wanted.user[0]!r} twice; name each column once.")
         return Chosen(wanted.user, "as you said")
     named = [name for name in _nameable(sample) if USER_NAME.match(name) and name not in taken]
     found = [name for name in named if not (name.lower() == "uuid" and _unique(sample, name))]
@@ -294,6 +305,7 @@ def item_of(
     """
     if wanted.item is not None:
         need(wanted.item, sample.column_names, "--item")
+        _free(wanted.item, [name for name in sample.column_names if name not in uses], "--item")
         _one_value(sample, wanted.item, "--item")
         return Chosen((wanted.item,), "as you said")
     found = [name for name in _nameable(sample) if ITEM_NAME.match(name) and name in uses]

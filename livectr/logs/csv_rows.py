@@ -118,6 +118,10 @@ def head_of(
     header = _records(text, dialect, 1)
     if not len(header) or not text.strip():
         raise ConfigError(f"{path} is empty; it should begin with a line that names the columns.")
+    if header.verdicts[0] == ENCODING:
+        raise ConfigError(
+            f"{path} line {lines + 1} is {not_utf8(text[: header.stops[0]])} {path} > utf8-{path.name}"
+        )
     found = _fields(text[: header.stops[0]], dialect)
     if header.verdicts[0] != FITS or not any(found):
         raise _no_header(text[:60], path)

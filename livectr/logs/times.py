@@ -116,6 +116,8 @@ def _number_form(numbers: npt.NDArray[np.float64], named: bool) -> TimeForm | No
         return None
     whole = bool((numbers == np.floor(numbers)).all())
     for digits in DIGITS if whole else ():
+        if not _inside_digits(numbers, digits):
+            continue
         dates = [_date_ms(int(number), digits) for number in numbers.tolist()]
         known = sum(date is not None and _is_inside(date, SINCE_2000, 1000) for date in dates)
         if known >= (1 - STRAY) * len(dates):
@@ -127,6 +129,8 @@ def _number_form(numbers: npt.NDArray[np.float64], named: bool) -> TimeForm | No
     if not named or middle < LEAST_S:
         return None
     for digits, (day, month) in DAY_FIRST.items() if whole else ():
+        if numbers.max() >= 10**8:
+            break
         dates = [_year_last_ms(int(number), day, month) for number in numbers.tolist()]
         if sum(date is not None for date in dates) >= (1 - STRAY) * len(dates):
             raise ConfigError(
@@ -166,6 +170,14 @@ def _inside(numbers: npt.NDArray[Any], since_s: int, per: int) -> float:
     """Share of the numbers that are times of a unit, up to 2100."""
     least, most = _span(since_s, per)
     return float(((numbers >= least) & (numbers <= most)).mean())
+
+
+def _inside_digits(numbers: npt.NDArray[np.float64], digits: str) -> bool:
+    """False where too many numbers have not the digits of a date since 2000."""
+    rest = len(digits) - (4 if digits.startswith("YYYY") else 2)
+    least, most = (2000, 2101) if digits.startswith("YYYY") else (0, 100)
+    inside = (numbers >= least * 10.0**rest) & (numbers < most * 10.0**rest)
+    return bool(inside.mean() >= 1 - STRAY)
 
 
 def _date_ms(number: int, digits: str) -> int | None:

@@ -594,6 +594,25 @@ def test_mistakes_are_sentences(here: Path, capsys: pytest.CaptureFixture[str]) 
     assert "nowhere.csv; --from names the log." in says(capsys, here / "nowhere.csv")
 
 
+def test_a_column_has_one_role(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write_csv(here / "shop.csv", shop_rows())
+    for flag, name in (
+        ("--user", "clicked"),
+        ("--user", "seen_at"),
+        ("--item", "clicked"),
+        ("--item", "user_id"),
+    ):
+        assert f"{flag}: column '{name}' is the label, the time or the user" in says(capsys, file, flag, name)
+    assert "--user names 'user_id' twice" in says(capsys, file, "--user", "user_id,user_id")
+
+
+def test_rows_that_are_there_twice_are_said(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [row | {"page": f"p{i}"} for i, row in enumerate(shop_rows())]
+    assert init(write_csv(here / "shop.csv", [*rows, *rows])) == 0
+    out = capsys.readouterr().out
+    assert "600 of 1,200 rows repeat an earlier one" in out and "tells the label" not in cells(out, "page")[2]
+
+
 def test_what_cannot_be_guessed_names_its_flag(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{n: row[n] for n in ("ad_id", "seen_at", "clicked")} for row in shop_rows()]
     message = says(capsys, write_csv(here / "nobody.csv", rows))

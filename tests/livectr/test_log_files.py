@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from livectr.guess.leaks import tells
+from livectr.guess.leaks import first_rows, tells
 from livectr.ingest.limits import LIMITS
 from livectr.kernels.stream.csv_records import (
     COLUMNS,
@@ -256,6 +256,13 @@ def test_latin_1_is_named_with_its_line(tmp_path: Path) -> None:
     account = rows_of(written(tmp_path / "log.csv", text.encode("latin-1")))[1]
     assert (account.kept, account.count) == (30, 30)
     assert "line 3: not UTF-8: byte 0xfc; as Latin-1 " in account.first[0] and "Zürich" in account.first[0]
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252"])
+def test_a_header_of_another_encoding_is_named(tmp_path: Path, encoding: str) -> None:
+    text = (HEAD + PLAIN).replace("title", "größe")
+    with pytest.raises(ConfigError, match=r"log\.csv line 1 is not UTF-8: byte 0xf6; as Latin-1 .*größe"):
+        rows_of(written(tmp_path / "log.csv", text.encode(encoding)))
 
 
 def test_windows_1252_and_an_unknown_encoding_are_named(tmp_path: Path) -> None:
@@ -638,6 +645,15 @@ def test_a_number_that_orders_the_clicks_is_named_and_noise_is_not() -> None:
     assert tells(pa.array(rng.integers(1 << 62, size=ROWS)), label) == ""
     assert tells(pa.array(rng.integers(0, ROWS, ROWS)), label) == ""
     assert tells(pa.array(rng.integers(0, ROWS, ROWS) + 2**62), label) == ""
+
+
+def test_a_row_that_is_there_twice_tells_nothing() -> None:
+    clicked = np.arange(400) % 200 % 3 == 0
+    twice = pa.table({"row": np.arange(400) % 200, "click": clicked})
+    firsts = first_rows(twice.columns, 400)
+    assert firsts.tolist() == [True] * 200 + [False] * 200
+    assert tells(twice["row"], clicked) and not tells(twice["row"].filter(pa.array(firsts)), clicked[firsts])
+    assert first_rows([pa.array([1, 2] * 50)], 100).all()  # equal by chance
 
 
 def test_no_text_of_data_commands_a_terminal() -> None:

@@ -192,8 +192,7 @@ def _show(made: Made) -> None:
     kept = sum(account.kept for account in (made.accounts if made.pair is not None else made.accounts[:1]))
     logs = f", {made.folder}/logs has {kept:,} rows" if made.accounts else ""
     lines = [*_joined(made), f"{made.folder}/pipeline.py is the pipeline{logs}."]
-    if facts.few_clicks:
-        lines.append(facts.few_clicks)
+    lines += filter(None, (facts.repeats, facts.few_clicks))
     if out:
         lines.append(f"Left out: {listed(out)}. To use one, write it into the pipeline and the log.")
     if facts.item is None:

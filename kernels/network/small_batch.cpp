@@ -1,17 +1,38 @@
 // C functions of a network of small batches (host only).
 #include "network/small_batch.hpp"
 
+using small_batch::Layered;
 using small_batch::Network;
 using small_batch::Parameter;
+using small_batch::TwoTowers;
 
 extern "C" {
 
-// shape: the eight numbers of small_batch::Shape. outputs: H, then those of each layer after the first; 0 without a first layer.
-// parameters: addresses of value, mean and square of the bias, the scales, u, W, U, b₁, and each layer's weight and
-// bias. Returns null without memory.
+// shape: the seven numbers of Layered::Shape. outputs: H, then those of each layer after the first; 0 without a first
+// layer. parameters: addresses of value, mean and square, of Layered's parameters. Returns null without memory.
 void* small_batch_new(const int64_t* shape, const int64_t* outputs, const void* parameters) {
     try {
-        return new Network(shape, outputs, static_cast<const Parameter*>(parameters));
+        const Layered::Shape of{shape[0], shape[1], shape[2], shape[3], shape[4], shape[5], shape[6]};
+        return static_cast<Network*>(new Layered(of, outputs, static_cast<const Parameter*>(parameters)));
+    } catch (const std::bad_alloc&) {
+        return nullptr;
+    }
+}
+
+// shape: the five numbers of TwoTowers::Shape, then the fields and the dense features of the user's tower and those of
+// the item's. chosen: numbers of these in that order.
+void* small_batch_towers(const int64_t* shape, const int64_t* chosen, const int64_t* outputs, const void* parameters) {
+    try {
+        const TwoTowers::Shape of{shape[0], shape[1], shape[2], shape[3], shape[4]};
+        std::vector<int64_t> fields[2], dense[2];
+        const int64_t* sizes = shape + 5;
+        for (int t = 0; t < 2; ++t)
+            for (std::vector<int64_t>* numbers : {&fields[t], &dense[t]}) {
+                numbers->assign(chosen, chosen + *sizes);
+                chosen += *sizes++;
+            }
+        const auto* const given = static_cast<const Parameter*>(parameters);
+        return static_cast<Network*>(new TwoTowers(of, fields, dense, outputs, given));
     } catch (const std::bad_alloc&) {
         return nullptr;
     }
@@ -34,10 +55,10 @@ void small_batch_finish(void* network, const float* sums, int64_t ld, float* log
 
 // Gradients of the last batch, from logits f32[n] that are moved by `shift`, targets and weights f32[n] (or null) →
 // of_values, as values. first_learned, pairs_learned: w and FM's share of v are learned already, so that their
-// gradients are zero. Returns the bound of `Network::backward`.
+// gradients are zero. Returns the bound of Network::backward.
 double small_batch_backward(void* network, const float* logits, float shift, const float* label, const float* weight,
                             bool first_learned, bool pairs_learned, float* of_values, int64_t stride) {
-    return static_cast<Network*>(network)->backward(logits, shift, label, weight, first_learned, pairs_learned,
+    return static_cast<Network*>(network)->backward({logits, shift, label, weight}, first_learned, pairs_learned,
                                                     of_values, stride);
 }
 
@@ -49,7 +70,7 @@ double small_batch_curvature(int64_t n, const float* logits, float shift, const 
 // Adam, and AdaGrad of bias and scales, by the last gradients. scale_rate 0: the scales are learned already.
 void small_batch_update(void* network, float rate, float epsilon, float inverse, float bias_rate, float curvature,
                         float scale_rate) {
-    static_cast<Network*>(network)->update({rate, epsilon, inverse}, bias_rate, curvature, scale_rate);
+    static_cast<Network*>(network)->update({rate, epsilon, inverse}, {bias_rate, curvature, scale_rate});
 }
 
 }  // extern "C"

@@ -1,11 +1,13 @@
-// Network of a small batch, learned without torch (host only): partial sums, MLP, gradients and Adam of LR, FM, DNN,
-// Wide & Deep and DeepFM (models/forward.py, `ForwardLayers`). One thread: a step of a few examples is as short as the
-// start of a second thread.
+// Networks of a small batch, learned without torch (host only): partial sums, layers, gradients and Adam. One thread: a
+// step of a few examples is as short as the start of a second thread.
 //
-// values are rows [w | v] f32[B, F, row], of which this network reads the first `first + K` from an address on; x are
-// dense features f32[B, D]. Partial sums of a rank's fields, S = H + first + K · pairs numbers of an example, are
+// values are rows f32[B, F, row], of which a network reads some from an address on; x are dense features f32[B, D].
+// Partial sums of a rank's fields, S numbers of an example, are
 //
-//     [Σ_f v_f W_f + x U | Σ_f s_f w_f + x u − ½ Σ_f ‖v_f‖² | Σ_f v_f]
+//     Layered    [Σ_f v_f W_f + x U | Σ_f s_f w_f + x u − ½ Σ_f ‖v_f‖² | Σ_f v_f]     S = H + first + K · pairs
+//                LR, FM, DNN, Wide & Deep, DeepFM (models/forward.py, `ForwardLayers`); rows have [w | v]
+//     TwoTowers  [Σ v_f W_f + x U of the user's | of the item's]                      S = H + H
+//                models/two_tower.py; rows have v
 //
 // Gradients of matrices are outer products of few examples. They are computed where Adam needs them, row by row, and
 // never stored. Sums run in an order that depends on the shapes alone, products and sums are rounded one by one, and
@@ -23,8 +25,8 @@
 #include <xmmintrin.h>
 #endif
 
+// Its names have linkage: one unit makes networks, and others call them.
 namespace small_batch {
-namespace {
 
 // Vectors are as wide as the registers: a compiler takes wider ones apart in memory.
 #ifdef __AVX512F__
@@ -156,192 +158,122 @@ struct Parameter {
     float *value, *mean, *square;  // null: the rank has no such parameter
 };
 
-struct Shape {
-    int64_t fields, dim, dense, hidden, first, pairs, layers, most;  // `most` examples of a batch
-};
+// AdaGrad of a bias, which moves by no more than Newton's step.
+inline void learn_bias(Parameter bias, float gradient, float rate, float curvature) {
+    const float size = adagrad(*bias.square, gradient) / rate;
+    *bias.value -= gradient / std::max(size, curvature);
+}
 
-struct Network {
-    Shape of;
+// Sum over the examples of the products of the sums of both factors' absolute values: of a gradient Σ_b a_b g_bᵀ.
+inline double bound_of(int64_t examples, const float* a, int64_t inputs, const float* g, int64_t outputs) {
+    double bound = 0;
+    for (int64_t b = 0; b < examples; ++b) {
+        double left = 0, right = 0;
+        for (int64_t i = 0; i < inputs; ++i) left += fabsf(a[b * inputs + i]);
+        for (int64_t o = 0; o < outputs; ++o) right += fabsf(g[b * outputs + o]);
+        bound += left * right;
+    }
+    return bound;
+}
+
+// First layer of n ≤ `most` examples' vectors v and numbers x, and the layers after it, with relu between them. Without
+// a first layer it only holds v and x.
+struct Deep {
+    int64_t vectors, dense, hidden, layers;
     std::vector<int64_t> sizes;  // H, then outputs of each layer after the first
-    std::vector<Parameter> given;
-    std::vector<float> v, x, w, sums, of_v, of_scale, of_dense, row;  // of the batch; `row`: of a matrix
-    std::vector<std::vector<float>> inputs, of_results, of_biases;
-    std::vector<float> slopes;
-    int64_t examples = 0;
-    float of_bias = 0;
+    Parameter of_fields, of_dense, first_bias;
+    std::vector<Parameter> given;                                   // each layer's weight and bias
+    std::vector<float> v, x, of_v, row;                             // of the batch; `row`: of a matrix
+    std::vector<std::vector<float>> inputs, of_results, of_biases;  // inputs[layers]: the results
 
-    Parameter bias() const { return given[0]; }
-    Parameter scale() const { return given[1]; }
-    Parameter of_x() const { return given[2]; }
-    Parameter fields_weight() const { return given[3]; }
-    Parameter dense_weight() const { return given[4]; }
-    Parameter first_bias() const { return given[5]; }
-    Parameter weight(int64_t l) const { return given[6 + 2 * l]; }
-    Parameter layer_bias(int64_t l) const { return given[7 + 2 * l]; }
-    int64_t width() const { return of.first + of.dim; }
-    int64_t partial() const { return of.hidden + of.first + of.dim * of.pairs; }
-    int64_t vectors() const { return of.fields * of.dim; }
-
-    Network(const int64_t* shape, const int64_t* outputs, const Parameter* parameters)
-        : sizes(outputs, outputs + shape[6] + 1), given(parameters, parameters + 6 + 2 * shape[6]) {
-        std::memcpy(&of, shape, sizeof of);
-        v.resize(of.most * vectors());
-        x.resize(of.most * of.dense);
-        w.resize(of.most * of.fields);
-        sums.resize(of.most * partial());
-        of_v.resize(of.most * vectors());
-        of_scale.resize(of.fields);
-        of_dense.resize(of.dense);
-        slopes.resize(of.most);
-        for (int64_t l = 0; l <= of.layers; ++l) {
-            inputs.emplace_back(of.most * sizes[l]);
-            of_results.emplace_back(of.most * sizes[l]);
-            of_biases.emplace_back(sizes[l]);
+    // parameters: W, U, b₁, and each layer's weight and bias.
+    Deep(int64_t vectors, int64_t dense, int64_t layers, int64_t most, const int64_t* outputs,
+         const Parameter* parameters)
+        : vectors(vectors),
+          dense(dense),
+          hidden(outputs[0]),
+          layers(layers),
+          sizes(outputs, outputs + layers + 1),
+          of_fields(parameters[0]),
+          of_dense(parameters[1]),
+          first_bias(parameters[2]),
+          given(parameters + 3, parameters + 3 + 2 * layers),
+          v(most * vectors),
+          x(most * dense),
+          of_v(most * vectors),
+          row(*std::max_element(sizes.begin(), sizes.end())) {
+        for (const int64_t size : sizes) {
+            inputs.emplace_back(most * size);
+            of_results.emplace_back(most * size);
+            of_biases.emplace_back(size);
         }
-        row.resize(std::max(of.dim, *std::max_element(sizes.begin(), sizes.end())));
     }
 
-    void read(int64_t n, const float* values, int64_t stride, const float* dense) {
-        examples = n;
-        for (int64_t cell = 0; cell < n * of.fields; ++cell) {
-            const float* const from = values + cell * stride;
-            if (of.first) w[cell] = from[0];
-            std::copy_n(from + of.first, of.dim, v.data() + cell * of.dim);  // LR has no v
-        }
-        if (of.dense) std::memcpy(x.data(), dense, n * of.dense * sizeof(float));
+    // out[n, H] += the first layer's product, rows ld apart.
+    void add_product(int64_t n, float* out, int64_t ld) const {
+        BY_FOUR(multiply, n, vectors, hidden, v.data() + b * vectors, vectors, of_fields.value, out + b * ld, ld)
+        if (dense) BY_FOUR(multiply, n, dense, hidden, &x[b * dense], dense, of_dense.value, out + b * ld, ld)
     }
 
-    void add_partial(float* out, int64_t ld) {
-        const int64_t n = examples, h = of.hidden, inputs_ = vectors();
-        for (int64_t b = 0; b < n; ++b) {
-            float* const to = out + b * ld;
-            std::fill_n(to, partial(), 0.0f);
-            const float* const of_b = v.data() + b * inputs_;
-            for (int64_t f = 0; of.first && f < of.fields; ++f) to[h] += scale().value[f] * w[b * of.fields + f];
-            for (int64_t d = 0; of.first && d < of.dense; ++d) to[h] += x[b * of.dense + d] * of_x().value[d];
-            if (!of.pairs) continue;
-            float* __restrict__ const total = to + h + 1;
-            float squares = 0;
-            std::fill_n(row.data(), of.dim, 0.0f);
-            for (int64_t f = 0; f < of.fields; ++f)
-                for (int64_t k = 0; k < of.dim; ++k) {
-                    total[k] += of_b[f * of.dim + k];
-                    row[k] += of_b[f * of.dim + k] * of_b[f * of.dim + k];
-                }
-            for (int64_t k = 0; k < of.dim; ++k) squares += row[k];
-            to[h] -= 0.5f * squares;
-        }
-        if (!h) return;
-        BY_FOUR(multiply, n, inputs_, h, v.data() + b * inputs_, inputs_, fields_weight().value, out + b * ld, ld)
-        if (of.dense)
-            BY_FOUR(multiply, n, of.dense, h, &x[b * of.dense], of.dense, dense_weight().value, out + b * ld, ld)
-    }
-
-    void finish(const float* given_sums, int64_t ld, float* logits) {
-        const int64_t n = examples, h = of.hidden, s = partial();
-        for (int64_t b = 0; b < n; ++b) std::memcpy(&sums[b * s], given_sums + b * ld, s * sizeof(float));
-        for (int64_t b = 0; h && b < n; ++b)
-            for (int64_t o = 0; o < h; ++o)
-                inputs[0][b * h + o] = std::max(sums[b * s + o] + first_bias().value[o], 0.0f);
-        for (int64_t l = 0; l < of.layers; ++l) {
+    void finish(int64_t n, const float* sums, int64_t ld) {
+        for (int64_t b = 0; b < n; ++b)
+            for (int64_t o = 0; o < hidden; ++o)
+                inputs[0][b * hidden + o] = std::max(sums[b * ld + o] + first_bias.value[o], 0.0f);
+        for (int64_t l = 0; l < layers; ++l) {
             const int64_t i = sizes[l], o = sizes[l + 1];
             float* const to = inputs[l + 1].data();
-            for (int64_t b = 0; b < n; ++b) std::memcpy(to + b * o, layer_bias(l).value, o * sizeof(float));
-            BY_FOUR(multiply, n, i, o, &inputs[l][b * i], i, weight(l).value, to + b * o, o)
-            for (int64_t at = 0; l + 1 < of.layers && at < n * o; ++at) to[at] = std::max(to[at], 0.0f);
-        }
-        for (int64_t b = 0; b < n; ++b) {
-            float logit = h ? inputs[of.layers][b] : 0.0f;
-            if (of.first) logit += sums[b * s + h];
-            float squares = 0;
-            for (int64_t k = 0; of.pairs && k < of.dim; ++k) {
-                const float total = sums[b * s + h + 1 + k];
-                squares += total * total;
-            }
-            logits[b] = logit + 0.5f * squares + bias().value[0];
+            for (int64_t b = 0; b < n; ++b) std::memcpy(to + b * o, given[2 * l + 1].value, o * sizeof(float));
+            BY_FOUR(multiply, n, i, o, &inputs[l][b * i], i, given[2 * l].value, to + b * o, o)
+            for (int64_t at = 0; l + 1 < layers && at < n * o; ++at) to[at] = std::max(to[at], 0.0f);
         }
     }
 
-    // Gradients of the sum of the examples' losses. Returns a bound of the sum of their absolute values: the products
-    // of the sums of both factors' for a matrix. It is not finite where a gradient is not.
-    double backward(const float* logits, float shift, const float* label, const float* weight, bool first_learned,
-                    bool pairs_learned, float* of_values, int64_t stride) {
-        const int64_t n = examples, h = of.hidden, s = partial(), last = of.layers;
+    // Gradients of all before, from of_results[layers]; of_v[n, vectors] is that of v. Returns a bound of the sum of the
+    // absolute values of the matrices' gradients.
+    double backward(int64_t n) {
         double bound = 0;
-        of_bias = 0;
-        for (int64_t b = 0; b < n; ++b) {
-            const float p = 1.0f / (1.0f + expf(-(logits[b] + shift)));
-            slopes[b] = (p - std::min(label[b], 1.0f)) * (weight ? weight[b] : 1.0f);
-            of_bias += slopes[b];
-            if (h) of_results[last][b] = slopes[b];
-            bound += fabsf(slopes[b]);
-        }
-        for (int64_t l = last; h && l >= 0; --l) {
+        for (int64_t l = layers; l >= 0; --l) {
             const int64_t o = sizes[l];
             float* const of_result = of_results[l].data();
-            if (l < last) {
+            if (l < layers) {
                 const int64_t p = sizes[l + 1];
-                BY_FOUR(multiply_turned, n, o, p, &of_results[l + 1][b * p], p, this->weight(l).value,
-                        of_result + b * o, o)
+                BY_FOUR(multiply_turned, n, o, p, &of_results[l + 1][b * p], p, given[2 * l].value, of_result + b * o,
+                        o)
                 for (int64_t at = 0; at < n * o; ++at) of_result[at] = inputs[l][at] <= 0 ? 0 : of_result[at];
-                bound += bound_of(inputs[l].data(), o, of_results[l + 1].data(), p);
+                bound += bound_of(n, inputs[l].data(), o, of_results[l + 1].data(), p);
             }
-            float* __restrict__ const of_bias_ = of_biases[l].data();
-            std::fill_n(of_bias_, o, 0.0f);
+            float* __restrict__ const of_bias = of_biases[l].data();
+            std::fill_n(of_bias, o, 0.0f);
             for (int64_t b = 0; b < n; ++b)
-                for (int64_t at = 0; at < o; ++at) of_bias_[at] += of_result[b * o + at];
+                for (int64_t at = 0; at < o; ++at) of_bias[at] += of_result[b * o + at];
         }
-        if (h) {
-            const int64_t i = vectors();
-            BY_FOUR(multiply_turned, n, i, h, &of_results[0][b * h], h, fields_weight().value, of_v.data() + b * i, i)
-            bound +=
-                bound_of(v.data(), i, of_results[0].data(), h) + bound_of(x.data(), of.dense, of_results[0].data(), h);
-        } else {
-            std::fill(of_v.begin(), of_v.end(), 0.0f);
-        }
-        std::fill(of_scale.begin(), of_scale.end(), 0.0f);
-        std::fill(of_dense.begin(), of_dense.end(), 0.0f);
-        for (int64_t b = 0; b < n; ++b) {
-            const float g = slopes[b];
-            const float* const total = &sums[b * s] + h + 1;
-            for (int64_t d = 0; of.first && d < of.dense; ++d) of_dense[d] += g * x[b * of.dense + d];
-            for (int64_t f = 0; f < of.fields; ++f) {
-                const int64_t cell = b * of.fields + f;
-                float* const to = of_values + cell * stride;
-                if (of.first) {
-                    to[0] = first_learned ? 0.0f : g * scale().value[f];
-                    of_scale[f] += g * w[cell];
-                }
-                for (int64_t k = 0; k < of.dim; ++k) {
-                    float of_k = of_v[cell * of.dim + k];
-                    if (of.pairs && !pairs_learned) of_k += g * (total[k] - v[cell * of.dim + k]);
-                    to[of.first + k] = of_k;
-                }
-                for (int64_t k = 0; k < width(); ++k) bound += fabsf(to[k]);
-            }
-        }
-        for (const float each : of_scale) bound += fabsf(each);
-        for (const float each : of_dense) bound += fabsf(each);
-        return bound;
+        const float* const of_first = of_results[0].data();
+        BY_FOUR(multiply_turned, n, vectors, hidden, &of_first[b * hidden], hidden, of_fields.value,
+                of_v.data() + b * vectors, vectors)
+        return bound + bound_of(n, v.data(), vectors, of_first, hidden) +
+               bound_of(n, x.data(), dense, of_first, hidden);
     }
 
-    double bound_of(const float* a, int64_t inputs_, const float* g, int64_t outputs) const {
-        double bound = 0;
-        for (int64_t b = 0; b < examples; ++b) {
-            double left = 0, right = 0;
-            for (int64_t i = 0; i < inputs_; ++i) left += fabsf(a[b * inputs_ + i]);
-            for (int64_t o = 0; o < outputs; ++o) right += fabsf(g[b * outputs + o]);
-            bound += left * right;
+    void update(int64_t n, const Adam& adam) {
+        learn_matrix(n, adam, of_fields, v.data(), vectors, of_results[0].data(), hidden);
+        learn_matrix(n, adam, of_dense, x.data(), dense, of_results[0].data(), hidden);
+        learn(adam, first_bias, of_biases[0]);
+        for (int64_t l = 0; l < layers; ++l) {
+            learn_matrix(n, adam, given[2 * l], inputs[l].data(), sizes[l], of_results[l + 1].data(), sizes[l + 1]);
+            learn(adam, given[2 * l + 1], of_biases[l + 1]);
         }
-        return bound;
     }
 
-    void learn_matrix(const Adam& adam, Parameter to, const float* a, int64_t inputs_, const float* g,
+    static void learn(const Adam& adam, Parameter to, const std::vector<float>& sums) {
+        adam(sums.size(), sums.data(), to.value, to.mean, to.square);
+    }
+
+    void learn_matrix(int64_t n, const Adam& adam, Parameter to, const float* a, int64_t inputs_, const float* g,
                       int64_t outputs) {
         for (int64_t i = 0; i < inputs_; ++i) {
             float* __restrict__ const of_row = row.data();
             std::fill_n(of_row, outputs, 0.0f);
-            for (int64_t b = 0; b < examples; ++b) {
+            for (int64_t b = 0; b < n; ++b) {
                 const float left = a[b * inputs_ + i];
                 const float* __restrict__ const right = g + b * outputs;
                 for (int64_t o = 0; o < outputs; ++o) of_row[o] += left * right[o];
@@ -350,31 +282,286 @@ struct Network {
             adam(outputs, of_row, to.value + at, to.mean + at, to.square + at);
         }
     }
+};
 
-    void update(const Adam& adam, float bias_rate, float curvature, float scale_rate) {
-        const Flushed flushed;
-        const int64_t h = of.hidden;
-        const auto learn = [&](Parameter to, const std::vector<float>& sums_) {
-            adam(sums_.size(), sums_.data(), to.value, to.mean, to.square);
-        };
-        if (h) {
-            learn_matrix(adam, fields_weight(), v.data(), vectors(), of_results[0].data(), h);
-            learn_matrix(adam, dense_weight(), x.data(), of.dense, of_results[0].data(), h);
-            learn(first_bias(), of_biases[0]);
-        }
-        for (int64_t l = 0; l < of.layers; ++l) {
-            learn_matrix(adam, weight(l), inputs[l].data(), sizes[l], of_results[l + 1].data(), sizes[l + 1]);
-            learn(layer_bias(l), of_biases[l + 1]);
-        }
-        if (of.first) learn(of_x(), of_dense);
-        const float size = adagrad(*bias().square, of_bias) / bias_rate;
-        *bias().value -= of_bias / std::max(size, curvature);
-        for (int64_t f = 0; of.first && scale_rate > 0 && f < of.fields; ++f) {
-            float& s = scale().value[f];
-            s = std::max(s - scale_rate * of_scale[f] / adagrad(scale().square[f], of_scale[f]), 0.0f);
+// Labels of n examples, and what moves their logits f32[n]. weight: of the examples' losses, or null.
+struct Targets {
+    const float* logits;
+    float shift;
+    const float *label, *weight;
+
+    // Gradients of the examples' losses by their logits.
+    void slopes(int64_t n, float* out) const {
+        for (int64_t b = 0; b < n; ++b) {
+            const float p = 1.0f / (1.0f + expf(-(logits[b] + shift)));
+            out[b] = (p - std::min(label[b], 1.0f)) * (weight ? weight[b] : 1.0f);
         }
     }
 };
 
-}  // namespace
+// Rates of an update besides Adam's. scale 0: the scales are learned already.
+struct OtherRates {
+    float bias, curvature, scale;
+};
+
+// Network of one batch after the other: read, add_partial, finish, backward, update.
+class Network {
+  public:
+    virtual ~Network() = default;
+
+    virtual int64_t partial() const = 0;  // S
+    virtual void read(int64_t n, const float* values, int64_t stride, const float* dense) = 0;
+    virtual void add_partial(float* out, int64_t ld) = 0;
+    virtual void finish(const float* sums, int64_t ld, float* logits) = 0;
+    // Gradients of the sum of the examples' losses. Returns a bound of the sum of their absolute values: the products
+    // of the sums of both factors' for a matrix. It is not finite where a gradient is not.
+    virtual double backward(const Targets& targets, bool first_learned, bool pairs_learned, float* of_values,
+                            int64_t stride) = 0;
+    virtual void update(const Adam& adam, const OtherRates& rates) = 0;
+    virtual Parameter scale() const { return {}; }  // of the first order
+};
+
+class Layered final : public Network {
+  public:
+    struct Shape {
+        int64_t fields, dim, dense, first, pairs, layers, most;  // `most` examples of a batch
+    };
+
+    // parameters: of the bias, the scales, u, W, U, b₁, and each layer's weight and bias.
+    Layered(const Shape& shape, const int64_t* outputs, const Parameter* parameters)
+        : of(shape),
+          bias_(parameters[0]),
+          scale_(parameters[1]),
+          of_x_(parameters[2]),
+          deep_(shape.fields * shape.dim, shape.dense, shape.layers, shape.most, outputs, parameters + 3),
+          w_(of.most * of.fields),
+          sums_(of.most * partial()),
+          of_scale_(of.fields),
+          of_dense_(of.dense),
+          squares_(of.dim),
+          slopes_(of.most) {}
+
+    int64_t partial() const override { return deep_.hidden + of.first + of.dim * of.pairs; }
+    Parameter scale() const override { return scale_; }
+
+    void read(int64_t n, const float* values, int64_t stride, const float* dense) override {
+        examples_ = n;
+        for (int64_t cell = 0; cell < n * of.fields; ++cell) {
+            const float* const from = values + cell * stride;
+            if (of.first) w_[cell] = from[0];
+            std::copy_n(from + of.first, of.dim, deep_.v.data() + cell * of.dim);  // LR has no v
+        }
+        if (of.dense) std::memcpy(deep_.x.data(), dense, n * of.dense * sizeof(float));
+    }
+
+    void add_partial(float* out, int64_t ld) override {
+        const int64_t n = examples_, h = deep_.hidden;
+        for (int64_t b = 0; b < n; ++b) {
+            float* const to = out + b * ld;
+            std::fill_n(to, partial(), 0.0f);
+            const float *const of_b = deep_.v.data() + b * deep_.vectors, *const x = deep_.x.data() + b * of.dense;
+            for (int64_t f = 0; of.first && f < of.fields; ++f) to[h] += scale_.value[f] * w_[b * of.fields + f];
+            for (int64_t d = 0; of.first && d < of.dense; ++d) to[h] += x[d] * of_x_.value[d];
+            if (!of.pairs) continue;
+            float* __restrict__ const total = to + h + 1;
+            float squares = 0;
+            std::fill(squares_.begin(), squares_.end(), 0.0f);
+            for (int64_t f = 0; f < of.fields; ++f)
+                for (int64_t k = 0; k < of.dim; ++k) {
+                    total[k] += of_b[f * of.dim + k];
+                    squares_[k] += of_b[f * of.dim + k] * of_b[f * of.dim + k];
+                }
+            for (int64_t k = 0; k < of.dim; ++k) squares += squares_[k];
+            to[h] -= 0.5f * squares;
+        }
+        if (h) deep_.add_product(n, out, ld);
+    }
+
+    void finish(const float* given_sums, int64_t ld, float* logits) override {
+        const int64_t n = examples_, h = deep_.hidden, s = partial();
+        for (int64_t b = 0; b < n; ++b) std::memcpy(&sums_[b * s], given_sums + b * ld, s * sizeof(float));
+        if (h) deep_.finish(n, sums_.data(), s);
+        for (int64_t b = 0; b < n; ++b) {
+            float logit = h ? deep_.inputs[of.layers][b] : 0.0f;
+            if (of.first) logit += sums_[b * s + h];
+            float squares = 0;
+            for (int64_t k = 0; of.pairs && k < of.dim; ++k) {
+                const float total = sums_[b * s + h + 1 + k];
+                squares += total * total;
+            }
+            logits[b] = logit + 0.5f * squares + bias_.value[0];
+        }
+    }
+
+    double backward(const Targets& targets, bool first_learned, bool pairs_learned, float* of_values,
+                    int64_t stride) override {
+        const int64_t n = examples_, h = deep_.hidden, s = partial();
+        double bound = 0;
+        of_bias_ = 0;
+        targets.slopes(n, slopes_.data());
+        for (int64_t b = 0; b < n; ++b) {
+            of_bias_ += slopes_[b];
+            if (h) deep_.of_results[of.layers][b] = slopes_[b];
+            bound += fabsf(slopes_[b]);
+        }
+        if (h) {
+            bound += deep_.backward(n);
+        } else {
+            std::fill(deep_.of_v.begin(), deep_.of_v.end(), 0.0f);
+        }
+        std::fill(of_scale_.begin(), of_scale_.end(), 0.0f);
+        std::fill(of_dense_.begin(), of_dense_.end(), 0.0f);
+        for (int64_t b = 0; b < n; ++b) {
+            const float g = slopes_[b];
+            const float* const total = &sums_[b * s] + h + 1;
+            for (int64_t d = 0; of.first && d < of.dense; ++d) of_dense_[d] += g * deep_.x[b * of.dense + d];
+            for (int64_t f = 0; f < of.fields; ++f) {
+                const int64_t cell = b * of.fields + f;
+                float* const to = of_values + cell * stride;
+                if (of.first) {
+                    to[0] = first_learned ? 0.0f : g * scale_.value[f];
+                    of_scale_[f] += g * w_[cell];
+                }
+                for (int64_t k = 0; k < of.dim; ++k) {
+                    float of_k = deep_.of_v[cell * of.dim + k];
+                    if (of.pairs && !pairs_learned) of_k += g * (total[k] - deep_.v[cell * of.dim + k]);
+                    to[of.first + k] = of_k;
+                }
+                for (int64_t k = 0; k < of.first + of.dim; ++k) bound += fabsf(to[k]);
+            }
+        }
+        for (const float each : of_scale_) bound += fabsf(each);
+        for (const float each : of_dense_) bound += fabsf(each);
+        return bound;
+    }
+
+    void update(const Adam& adam, const OtherRates& rates) override {
+        const Flushed flushed;
+        if (deep_.hidden) deep_.update(examples_, adam);
+        if (of.first) Deep::learn(adam, of_x_, of_dense_);
+        learn_bias(bias_, of_bias_, rates.bias, rates.curvature);
+        for (int64_t f = 0; of.first && rates.scale > 0 && f < of.fields; ++f) {
+            float& s = scale_.value[f];
+            s = std::max(s - rates.scale * of_scale_[f] / adagrad(scale_.square[f], of_scale_[f]), 0.0f);
+        }
+    }
+
+  private:
+    Shape of;
+    Parameter bias_, scale_, of_x_;
+    Deep deep_;
+    std::vector<float> w_, sums_, of_scale_, of_dense_, squares_, slopes_;
+    int64_t examples_ = 0;
+    float of_bias_ = 0;
+};
+
+// logit = γ ⟨y_user, y_item⟩ + b, y = r x, r = 1 / √(‖x‖² + SOFT_NORM²), x the results of a tower's layers.
+class TwoTowers final : public Network {
+  public:
+    static constexpr float SOFT_NORM = 0.1f;  // models/two_tower.py
+
+    struct Shape {
+        int64_t fields, dim, dense, layers, most;  // `dense`: numbers of an example, which the towers choose from
+    };
+
+    // chosen: numbers of fields and of dense features of each tower. parameters: of the bias, γ, and of each tower W, U,
+    // b₁, and each layer's weight and bias.
+    TwoTowers(const Shape& shape, const std::vector<int64_t> (&fields)[2], const std::vector<int64_t> (&dense)[2],
+              const int64_t* outputs, const Parameter* parameters)
+        : of(shape), bias_(parameters[0]), gamma_(parameters[1]), slopes_(of.most), cosine_(of.most) {
+        for (int t = 0; t < 2; ++t) {
+            fields_[t] = fields[t], dense_[t] = dense[t], inverse_[t].resize(of.most);
+            deep_.emplace_back(fields[t].size() * of.dim, dense[t].size(), of.layers, of.most, outputs,
+                               parameters + 2 + t * (3 + 2 * of.layers));
+        }
+    }
+
+    int64_t partial() const override { return 2 * deep_[0].hidden; }
+
+    void read(int64_t n, const float* values, int64_t stride, const float* dense) override {
+        examples_ = n;
+        for (int t = 0; t < 2; ++t) {
+            float *to = deep_[t].v.data(), *x = deep_[t].x.data();
+            for (int64_t b = 0; b < n; ++b) {
+                for (const int64_t f : fields_[t]) to = std::copy_n(values + (b * of.fields + f) * stride, of.dim, to);
+                for (const int64_t d : dense_[t]) *x++ = dense[b * of.dense + d];
+            }
+        }
+    }
+
+    void add_partial(float* out, int64_t ld) override {
+        for (int64_t b = 0; b < examples_; ++b) std::fill_n(out + b * ld, partial(), 0.0f);
+        for (int t = 0; t < 2; ++t) deep_[t].add_product(examples_, out + t * deep_[0].hidden, ld);
+    }
+
+    void finish(const float* sums, int64_t ld, float* logits) override {
+        const int64_t size = outputs();
+        for (int t = 0; t < 2; ++t) {
+            deep_[t].finish(examples_, sums + t * deep_[0].hidden, ld);
+            for (int64_t b = 0; b < examples_; ++b) {
+                const float* const x = result(t) + b * size;
+                float squares = 0;
+                for (int64_t o = 0; o < size; ++o) squares += x[o] * x[o];
+                inverse_[t][b] = 1.0f / sqrtf(squares + SOFT_NORM * SOFT_NORM);
+            }
+        }
+        for (int64_t b = 0; b < examples_; ++b) {
+            const float *const user = result(0) + b * size, *const item = result(1) + b * size;
+            float product = 0;
+            for (int64_t o = 0; o < size; ++o) product += user[o] * item[o];
+            cosine_[b] = product * inverse_[0][b] * inverse_[1][b];
+            logits[b] = gamma_.value[0] * cosine_[b] + bias_.value[0];
+        }
+    }
+
+    double backward(const Targets& targets, bool, bool, float* of_values, int64_t stride) override {
+        const int64_t n = examples_, size = outputs();
+        double bound = 0;
+        of_bias_ = of_gamma_ = 0;
+        targets.slopes(n, slopes_.data());
+        for (int64_t b = 0; b < n; ++b) {
+            of_bias_ += slopes_[b];
+            of_gamma_ += slopes_[b] * cosine_[b];
+            bound += fabsf(slopes_[b]) + fabsf(slopes_[b] * cosine_[b]);
+            for (int64_t f = 0; f < of.fields; ++f) std::fill_n(of_values + (b * of.fields + f) * stride, of.dim, 0.0f);
+        }
+        for (int t = 0; t < 2; ++t) {  // ∂z/∂x = γ r (y' − y cos), y' of the other tower
+            for (int64_t b = 0; b < n; ++b) {
+                const float *const own = result(t) + b * size, *const other = result(1 - t) + b * size;
+                const float outer = slopes_[b] * gamma_.value[0] * inverse_[t][b];
+                for (int64_t o = 0; o < size; ++o)
+                    deep_[t].of_results[of.layers][b * size + o] =
+                        outer * (other[o] * inverse_[1 - t][b] - own[o] * inverse_[t][b] * cosine_[b]);
+            }
+            bound += deep_[t].backward(n);
+            const float* from = deep_[t].of_v.data();
+            for (int64_t b = 0; b < n; ++b)
+                for (const int64_t f : fields_[t]) {
+                    float* const to = of_values + (b * of.fields + f) * stride;
+                    for (int64_t k = 0; k < of.dim; ++k) bound += fabsf(to[k] = *from++);
+                }
+        }
+        return bound;
+    }
+
+    void update(const Adam& adam, const OtherRates& rates) override {
+        const Flushed flushed;
+        for (Deep& tower : deep_) tower.update(examples_, adam);
+        adam(1, &of_gamma_, gamma_.value, gamma_.mean, gamma_.square);
+        learn_bias(bias_, of_bias_, rates.bias, rates.curvature);
+    }
+
+  private:
+    Shape of;
+    Parameter bias_, gamma_;
+    std::vector<Deep> deep_;
+    std::vector<int64_t> fields_[2], dense_[2];
+    std::vector<float> inverse_[2], slopes_, cosine_;
+    int64_t examples_ = 0;
+    float of_bias_ = 0, of_gamma_ = 0;
+
+    int64_t outputs() const { return deep_[0].sizes[of.layers]; }
+    const float* result(int t) const { return deep_[t].inputs[of.layers].data(); }
+};
+
 }  // namespace small_batch

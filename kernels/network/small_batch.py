@@ -75,56 +75,126 @@ class Rates:
     scale: float
 
 
+@dataclass(frozen=True)
+class Tower:
+    """Tower of a two-tower model.
+
+    Args:
+        fields: numbers of its fields.
+        dense: numbers of its dense features.
+        of_fields: first layer's weight of the fields, f32[fields, K, H].
+        of_dense: first layer's weight of the dense features, f32[dense, H]; None: it has none.
+        first_bias: f32[H].
+        layers: weight f32[I, O] and bias f32[O] of each layer after the first.
+    """
+
+    fields: Sequence[int]
+    dense: Sequence[int]
+    of_fields: Learned
+    of_dense: Learned | None
+    first_bias: Learned
+    layers: Sequence[tuple[Learned, Learned]]
+
+    def __iter__(self) -> Iterator[Learned | None]:
+        yield from (self.of_fields, self.of_dense, self.first_bias)
+        for weight, bias in self.layers:
+            yield from (weight, bias)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Outputs of each layer."""
+        return [len(self.first_bias.value), *(len(bias.value) for _, bias in self.layers)]
+
+
 class SmallBatchNetwork:
-    """LR, FM, DNN, Wide & Deep or DeepFM on one rank: a first order, FM's second, a first layer and an MLP.
+    """Network of small batches on one rank; made by `layered` or `two_towers`.
 
     Calls follow each other: `partial`, `finish`, `backward`, `update`, all of one batch.
 
     Args:
-        fields: F.
-        dim: K, values of a vector; 0: the network reads none.
-        dense: D.
-        pairs: FM's second order is added.
-        parameters: are learned in place.
-        most: examples of the largest batch.
+        handle: address of the compiled network, which this object owns from here on.
+        partial_size: see Attributes.
+        parameters: are learned in place, and kept alive.
 
     Attributes:
+        handle: see Args.
         partial_size: S, partial sums of an example.
-        width: values of a row that it reads, [w | v].
-        handle: address of the compiled network, which this object owns.
 
     Raises:
         MemoryError: no memory.
     """
 
-    def __init__(
-        self, *, fields: int, dim: int, dense: int, pairs: bool, parameters: Parameters, most: int
-    ) -> None:
-        self.parameters, self.most = parameters, most
+    def __init__(self, handle: int | None, partial_size: int, parameters: Sequence[Learned | None]) -> None:
+        if not handle:
+            raise MemoryError("no memory for the network of small batches")
+        self.handle, self.partial_size, self._parameters = handle, partial_size, parameters
+        weakref.finalize(self, _library().small_batch_delete, handle)
+
+    @staticmethod
+    def layered(
+        *, fields: int, dim: int, dense: int, pairs: bool, parameters: Parameters, most: int
+    ) -> SmallBatchNetwork:
+        """LR, FM, DNN, Wide & Deep or DeepFM: a first order, FM's second, a first layer and an MLP.
+
+        Args:
+            fields: F.
+            dim: K, values of a vector; 0: the network reads none.
+            dense: D.
+            pairs: FM's second order is added.
+            parameters: are learned in place.
+            most: examples of the largest batch.
+
+        Raises:
+            MemoryError: no memory.
+        """
         first = parameters.scale is not None
         hidden = 0 if parameters.first_bias is None else len(parameters.first_bias.value)
-        self.width = int(first) + dim
-        self.partial_size = hidden + int(first) + (dim if pairs else 0)
-        shape = np.array([fields, dim, dense, hidden, first, pairs, len(parameters.layers), most], np.int64)
+        shape = np.array([fields, dim, dense, first, pairs, len(parameters.layers), most], np.int64)
         outputs = np.array([hidden, *(len(bias.value) for _, bias in parameters.layers)], np.int64)
-        given = np.array(
-            [
-                (0, 0, 0) if each is None else [address(a) for a in (each.value, each.mean, each.square)]
-                for each in parameters
-            ],
-            np.uintp,
-        )
-        library = _library()
-        self.handle = library.small_batch_new(address(shape), address(outputs), address(given))
-        if not self.handle:
-            raise MemoryError("no memory for the network of small batches")
-        weakref.finalize(self, library.small_batch_delete, self.handle)
+        given = _addresses(each := tuple(parameters))
+        handle = _library().small_batch_new(address(shape), address(outputs), address(given))
+        return SmallBatchNetwork(handle, hidden + int(first) + (dim if pairs else 0), each)
+
+    @staticmethod
+    def two_towers(
+        *,
+        fields: int,
+        dim: int,
+        dense: int,
+        bias: Learned,
+        gamma: Learned,
+        towers: tuple[Tower, Tower],
+        most: int,
+    ) -> SmallBatchNetwork:
+        """Two towers, whose results meet in a cosine (`models.two_tower`).
+
+        Args:
+            fields: F.
+            dim: K, values of a vector.
+            dense: D.
+            bias: of the logit, f32[].
+            gamma: factor of the cosine, f32[].
+            towers: of user and item, with layers of the same sizes.
+            most: examples of the largest batch.
+
+        Raises:
+            MemoryError: no memory.
+        """
+        sizes = [(len(tower.fields), len(tower.dense)) for tower in towers]
+        chosen = [number for tower in towers for number in (*tower.fields, *tower.dense)]
+        layers, outputs = len(towers[0].layers), np.array(towers[0].sizes, np.int64)
+        shape = np.array([fields, dim, dense, layers, most, *sizes[0], *sizes[1]], np.int64)
+        numbers = np.array(chosen, np.int64)
+        given = _addresses(each := (bias, gamma, *towers[0], *towers[1]))
+        arrays = (shape, numbers, outputs, given)
+        handle = _library().small_batch_towers(*map(address, arrays))
+        return SmallBatchNetwork(handle, 2 * int(outputs[0]), each)
 
     def partial(self, values: F32, start: int, dense: F32 | None, out: F32, at: int) -> None:
         """Writes the partial sums of this rank's fields.
 
         Args:
-            values: f32[B, F, D_model]; the network reads `width` values from `start` on.
+            values: f32[B, F, D_model], of which the network reads its own from `start` on.
             start: see `values`.
             dense: f32[B, D].
             out: f32[B, ·], whose columns from `at` on are written.
@@ -190,6 +260,16 @@ class SmallBatchNetwork:
         )
 
 
+def _addresses(parameters: Sequence[Learned | None]) -> npt.NDArray[np.uintp]:
+    return np.array(
+        [
+            (0, 0, 0) if each is None else [address(a) for a in (each.value, each.mean, each.square)]
+            for each in parameters
+        ],
+        np.uintp,
+    )
+
+
 def curvature(logits: F32, shift: float = 0.0, weight: F32 | None = None) -> float:
     """Σ w p (1 − p): second derivative of weighted cross entropies by a bias.
 
@@ -210,6 +290,7 @@ def _library() -> ctypes.PyDLL:
     library = quick_library()
     array, size, number, flag = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_bool
     library.small_batch_new.restype, library.small_batch_new.argtypes = array, [array] * 3
+    library.small_batch_towers.restype, library.small_batch_towers.argtypes = array, [array] * 4
     library.small_batch_delete.restype, library.small_batch_delete.argtypes = None, [array]
     library.small_batch_partial.restype = library.small_batch_finish.restype = None
     library.small_batch_partial.argtypes = [array, size, array, size, array, array, size]

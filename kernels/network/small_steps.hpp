@@ -129,7 +129,7 @@ class SmallSteps {
             } else {
                 std::copy_n(before_.data() + r * b, b, scores);
             }
-            bound += role.network->backward(scores, 0.0f, label_.data(), nullptr, first, second,
+            bound += role.network->backward({scores, 0.0f, label_.data(), nullptr}, first, second,
                                             gradient_.data() + role.start, dim);
         }
         if (!(bound <= static_cast<double>(FLT_MAX))) return false;
@@ -145,7 +145,7 @@ class SmallSteps {
                                          static_cast<float>(1.0 / static_cast<double>(b))};
             const double curvature = small_batch::curvature_of(b, logits + r * n + begin, 0.0f, nullptr);
             const bool learned = online && roles_[r].first.dim;
-            roles_[r].network->update(adam, rate.bias, static_cast<float>(curvature), learned ? 0.0f : rate.scale);
+            roles_[r].network->update(adam, {rate.bias, static_cast<float>(curvature), learned ? 0.0f : rate.scale});
         }
         return true;
     }

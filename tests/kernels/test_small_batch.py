@@ -2,14 +2,14 @@
 
 import ctypes
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from livectr.kernels.network import small_batch
-from livectr.kernels.network.small_batch import Learned, Parameters, Rates, SmallBatchNetwork
+from livectr.kernels.network.small_batch import Learned, Parameters, Rates, SmallBatchNetwork, Tower
 from livectr.kernels.runtime.compiler import KERNELS, compiler_words, host_flags, run_compiler
 from livectr.system.cpu import own_levels
 
@@ -17,29 +17,56 @@ ROWS, FIELDS, DENSE = 5, 3, 2
 RATES = Rates(adam=1e-3, epsilon=1e-8, samples=ROWS, bias=0.5, curvature=0.1, scale=0.1)
 
 
-def steps(dim: int, hidden: Sequence[int]) -> bytes:
-    """Bits of logits, gradients and parameters of some steps; dim 0: LR, else DeepFM."""
+def learned(rng: np.random.Generator, *shape: int) -> Learned:
+    value, zeros = rng.normal(size=shape).astype(np.float32), np.zeros(shape, np.float32)
+    return Learned(np.ascontiguousarray(value), zeros, zeros.copy())
+
+
+def layered(dim: int, hidden: Sequence[int]) -> bytes:
+    """Bits of LR, with dim 0, or of DeepFM."""
     rng = np.random.default_rng(0)
-
-    def learned(*shape: int) -> Learned:
-        value, zeros = rng.normal(size=shape).astype(np.float32), np.zeros(shape, np.float32)
-        return Learned(np.ascontiguousarray(value), zeros, zeros.copy())
-
     parameters = Parameters(
-        bias=learned(1),
-        scale=learned(FIELDS),
-        of_dense=learned(DENSE),
-        fields=learned(FIELDS, dim, hidden[0]) if dim else None,
-        dense=learned(DENSE, hidden[0]) if dim else None,
-        first_bias=learned(hidden[0]) if dim else None,
-        layers=[(learned(i, o), learned(o)) for i, o in itertools.pairwise(hidden)],
+        bias=learned(rng, 1),
+        scale=learned(rng, FIELDS),
+        of_dense=learned(rng, DENSE),
+        fields=learned(rng, FIELDS, dim, hidden[0]) if dim else None,
+        dense=learned(rng, DENSE, hidden[0]) if dim else None,
+        first_bias=learned(rng, hidden[0]) if dim else None,
+        layers=[(learned(rng, i, o), learned(rng, o)) for i, o in itertools.pairwise(hidden)],
     )
-    network = SmallBatchNetwork(
+    network = SmallBatchNetwork.layered(
         fields=FIELDS, dim=dim, dense=DENSE, pairs=dim > 0, parameters=parameters, most=ROWS
     )
+    return steps(rng, network, 1 + dim, parameters)
+
+
+def two_towers(dim: int, sizes: Sequence[int]) -> bytes:
+    rng = np.random.default_rng(0)
+
+    def tower(fields: Sequence[int], dense: Sequence[int]) -> Tower:
+        return Tower(
+            fields,
+            dense,
+            learned(rng, len(fields), dim, sizes[0]),
+            learned(rng, len(dense), sizes[0]) if dense else None,
+            learned(rng, sizes[0]),
+            [(learned(rng, i, o), learned(rng, o)) for i, o in itertools.pairwise(sizes)],
+        )
+
+    bias, gamma, towers = learned(rng, 1), learned(rng, 1), (tower([2, 0], [1]), tower([1], []))
+    network = SmallBatchNetwork.two_towers(
+        fields=FIELDS, dim=dim, dense=DENSE, bias=bias, gamma=gamma, towers=towers, most=ROWS
+    )
+    return steps(rng, network, dim, (bias, gamma, *towers[0], *towers[1]))
+
+
+def steps(
+    rng: np.random.Generator, network: SmallBatchNetwork, width: int, parameters: Iterable[Learned | None]
+) -> bytes:
+    """Bits of logits, gradients and parameters of some steps."""
     found = []
     for _ in range(3):
-        values = rng.normal(size=(ROWS, FIELDS, 1 + dim)).astype(np.float32)
+        values = rng.normal(size=(ROWS, FIELDS, width)).astype(np.float32)
         dense = rng.normal(size=(ROWS, DENSE)).astype(np.float32)
         sums, gradient = np.empty((ROWS, network.partial_size), np.float32), np.empty_like(values)
         network.partial(values, 0, dense, sums, 0)
@@ -53,7 +80,7 @@ def steps(dim: int, hidden: Sequence[int]) -> bytes:
 
 
 def models() -> bytes:
-    return steps(18, (70, 33, 1)) + steps(0, ())
+    return layered(18, (70, 33, 1)) + layered(0, ()) + two_towers(18, (70, 33, 9))
 
 
 def test_bits_do_not_depend_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

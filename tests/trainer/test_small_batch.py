@@ -18,7 +18,7 @@ from livectr.ingest.common_features import Common
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
 from livectr.kernels.stream.join import FINAL_LATE, FINAL_NEGATIVE, LATE_POSITIVE
-from livectr.models import DNN, FM, LR, DeepFM, ModelConfig, WideDeep
+from livectr.models import DNN, FM, LR, DeepFM, ModelConfig, TwoTower, WideDeep
 from livectr.models.es_dfm import HEADS, expected_labels, lessons_of_heads
 from livectr.models.fnw import fake_negative_weighted
 from livectr.trainer.des.result import StepResult
@@ -34,6 +34,8 @@ MODELS: tuple[ModelConfig, ...] = (
     DNN(dim=5, hidden=(33,)),
     WideDeep(dim=4, hidden=(16, 7)),
     DeepFM(dim=16, hidden=(70, 32, 5)),
+    TwoTower(user=("C1", "I1"), item=("C3", "C2", "I2"), dim=5, hidden=(34, 6), out=7),
+    TwoTower(user=("C1",), item=("C3",), dim=4, hidden=(8,), out=3),
 )
 
 
@@ -91,6 +93,8 @@ def test_compiled_steps_equal_torchs(
     model: ModelConfig, rows: int, fields: int, dense: int, online: int, seed: int
 ) -> None:
     """Losses, logits, rows and networks agree; sums alone are taken in another order."""
+    if isinstance(model, TwoTower):
+        fields, dense = max(fields, 3), max(dense, 2)
     steps = both(pipeline(model, fields=fields, dense=dense), online)
     rng = np.random.default_rng(seed)
     for _ in range(4):

@@ -12,7 +12,8 @@ The arithmetic is that of torch's step but for the order of sums. So which of bo
 its size and on settings alone: a replay has the same bits.
 
 Models are those of a first order, FM's second order and an MLP with ReLU (LR, FM, DNN, Wide & Deep, DeepFM),
-in fp32 on a CPU, where every rank finishes all examples (`trainer.des.field_parallel`; a single rank does).
+and two towers without images, in fp32 on a CPU, where every rank finishes all examples
+(`trainer.des.field_parallel`; a single rank does).
 """
 
 from __future__ import annotations
@@ -28,10 +29,12 @@ from torch import Tensor
 
 from livectr.ingest.common_features import Common
 from livectr.kernels.network.small_batch import Learned, Parameters, Rates, SmallBatchNetwork
+from livectr.kernels.network.small_batch import Tower as TowerLayers
 from livectr.models.base import CTRModel
 from livectr.models.forward import LayeredModel
-from livectr.models.layers import FieldLinear
+from livectr.models.layers import MLP, FieldLinear
 from livectr.models.losses import Lesson
+from livectr.models.two_tower import Tower, TwoTowerModel
 from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.des.batch import GlobalBatch
 from livectr.trainer.des.dense import DenseAdam
@@ -100,7 +103,7 @@ class SmallBatches:
             return None
         fields = len(route.field_parallel(spec.rank))
         networks = {
-            role: _network(model, fields, routed.dense)
+            role: _network(model, fields, len(spec.dense_names), routed.dense)
             for role, model in routed.networks.field_parallel.items()
         }
         compiled = {role: network for role, network in networks.items() if network is not None}
@@ -178,8 +181,10 @@ class SmallBatches:
 _LARGEST = float(np.finfo(np.float32).max)
 
 
-def _network(model: CTRModel, fields: int, dense: DenseAdam) -> SmallBatchNetwork | None:
-    """Network of a model of F fields of this rank; None: it has other layers."""
+def _network(model: CTRModel, fields: int, numbers: int, dense: DenseAdam) -> SmallBatchNetwork | None:
+    """Network of a model of F fields of this rank and D dense features; None: it has other layers."""
+    if isinstance(model, TwoTowerModel):
+        return _two_towers(model, fields, numbers, dense)
     layers = model.forward_layers() if isinstance(model, LayeredModel) else None
     if layers is None or layers.blocks:
         return None
@@ -187,25 +192,56 @@ def _network(model: CTRModel, fields: int, dense: DenseAdam) -> SmallBatchNetwor
     plain = first is None or type(first) is FieldLinear
     if not plain or (first is None) != (mlp is None) or (mlp is not None and mlp.slopes is not None):
         return None
-
-    def learned(parameter: torch.nn.Parameter | None) -> Learned | None:
-        return None if parameter is None else _learned(parameter, dense)
-
-    each = () if mlp is None else zip(mlp.weights, mlp.biases, strict=True)
     of_dense = None if wide is None else wide.dense
     parameters = Parameters(
         bias=_learned(model.bias, dense),
-        scale=learned(None if wide is None else wide.scale),
-        of_dense=learned(of_dense),
-        fields=learned(None if first is None else first.weight),
-        dense=learned(None if first is None else first.dense),
-        first_bias=learned(None if mlp is None else mlp.first_bias),
-        layers=[(_learned(weight, dense), _learned(bias, dense)) for weight, bias in each],
+        scale=_if_there(None if wide is None else wide.scale, dense),
+        of_dense=_if_there(of_dense, dense),
+        fields=_if_there(None if first is None else first.weight, dense),
+        dense=_if_there(None if first is None else first.dense, dense),
+        first_bias=_if_there(None if mlp is None else mlp.first_bias, dense),
+        layers=() if mlp is None else _layers(mlp, dense),
     )
     here = next((len(p.value) for p in (parameters.of_dense, parameters.dense) if p is not None), 0)
-    return SmallBatchNetwork(
+    return SmallBatchNetwork.layered(
         fields=fields, dim=layers.dim, dense=here, pairs=layers.pairs, parameters=parameters, most=MOST
     )
+
+
+def _two_towers(
+    model: TwoTowerModel, fields: int, numbers: int, dense: DenseAdam
+) -> SmallBatchNetwork | None:
+    if model.user.images is not None or model.item.images is not None:
+        return None
+
+    def tower(of: Tower) -> TowerLayers:
+        return TowerLayers(
+            *of.first.chosen,
+            _learned(of.first.weight, dense),
+            _if_there(of.first.dense, dense),
+            _learned(of.mlp.first_bias, dense),
+            _layers(of.mlp, dense),
+        )
+
+    return SmallBatchNetwork.two_towers(
+        fields=fields,
+        dim=model.user.first.weight.shape[1],
+        dense=numbers,
+        bias=_learned(model.bias, dense),
+        gamma=_learned(model.gamma, dense),
+        towers=(tower(model.user), tower(model.item)),
+        most=MOST,
+    )
+
+
+def _layers(mlp: MLP, dense: DenseAdam) -> list[tuple[Learned, Learned]]:
+    """Layers after the first."""
+    each = zip(mlp.weights, mlp.biases, strict=True)
+    return [(_learned(weight, dense), _learned(bias, dense)) for weight, bias in each]
+
+
+def _if_there(parameter: torch.nn.Parameter | None, dense: DenseAdam) -> Learned | None:
+    return None if parameter is None else _learned(parameter, dense)
 
 
 def _learned(parameter: torch.nn.Parameter, dense: DenseAdam) -> Learned:

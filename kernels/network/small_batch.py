@@ -16,6 +16,9 @@ from livectr.kernels.runtime.library import quick_library
 
 F32 = npt.NDArray[np.float32]
 
+LONG = 1 << 21
+"""Products of a batch from which its calls leave the interpreter's lock to others: some 50 µs a call."""
+
 
 @dataclass(frozen=True)
 class Learned:
@@ -128,6 +131,8 @@ class SmallBatchNetwork:
         if not handle:
             raise MemoryError("no memory for the network of small batches")
         self.handle, self.partial_size, self._parameters = handle, partial_size, parameters
+        self._weights = sum(each.value.size for each in parameters if each is not None)
+        self._rows = 0
         weakref.finalize(self, _library().small_batch_delete, handle)
 
     @staticmethod
@@ -190,6 +195,11 @@ class SmallBatchNetwork:
         handle = _library().small_batch_towers(*map(address, arrays))
         return SmallBatchNetwork(handle, 2 * int(outputs[0]), each)
 
+    @property
+    def _calls(self) -> ctypes.CDLL:
+        """Library whose calls for this batch keep the interpreter's lock, or leave it to other threads."""
+        return _library(released=self._rows * self._weights > LONG)
+
     def partial(self, values: F32, start: int, dense: F32 | None, out: F32, at: int) -> None:
         """Writes the partial sums of this rank's fields.
 
@@ -201,15 +211,16 @@ class SmallBatchNetwork:
             at: see `out`.
         """
         rows, _, stride = values.shape
+        self._rows = rows
         from_, x = address(values) + 4 * start, 0 if dense is None else address(dense)
-        _library().small_batch_partial(
+        self._calls.small_batch_partial(
             self.handle, rows, from_, stride, x, address(out) + 4 * at, out.shape[1]
         )
 
     def finish(self, sums: F32, at: int) -> F32:
         """Logits f32[B] of sums f32[B, ·] over all ranks, columns as in `partial`."""
         logits = np.empty(len(sums), np.float32)
-        _library().small_batch_finish(self.handle, address(sums) + 4 * at, sums.shape[1], address(logits))
+        self._calls.small_batch_finish(self.handle, address(sums) + 4 * at, sums.shape[1], address(logits))
         return logits
 
     def backward(
@@ -239,7 +250,7 @@ class SmallBatchNetwork:
         Returns:
             Bound of the sum of all gradients' absolute values; not finite where a gradient is not.
         """
-        bound: float = _library().small_batch_backward(
+        bound: float = self._calls.small_batch_backward(
             self.handle,
             address(logits),
             shift,
@@ -255,7 +266,7 @@ class SmallBatchNetwork:
     def update(self, rates: Rates) -> None:
         """Learns the parameters."""
         r = rates
-        _library().small_batch_update(
+        self._calls.small_batch_update(
             self.handle, r.adam, r.epsilon, 1.0 / r.samples, r.bias, r.curvature, r.scale
         )
 
@@ -286,8 +297,9 @@ def curvature(logits: F32, shift: float = 0.0, weight: F32 | None = None) -> flo
 
 
 @functools.cache
-def _library() -> ctypes.PyDLL:
-    library = quick_library()
+def _library(*, released: bool = False) -> ctypes.CDLL:
+    quick = quick_library()
+    library = ctypes.CDLL(quick._name) if released else quick
     array, size, number, flag = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_bool
     library.small_batch_new.restype, library.small_batch_new.argtypes = array, [array] * 3
     library.small_batch_towers.restype, library.small_batch_towers.argtypes = array, [array] * 4

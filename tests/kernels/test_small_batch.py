@@ -2,6 +2,9 @@
 
 import ctypes
 import itertools
+import sys
+import threading
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -12,6 +15,7 @@ from livectr.kernels.network import small_batch
 from livectr.kernels.network.small_batch import Learned, Parameters, Rates, SmallBatchNetwork, Tower
 from livectr.kernels.runtime.compiler import KERNELS, compiler_words, host_flags, run_compiler
 from livectr.system.cpu import own_levels
+from tests.waiting import left_s
 
 ROWS, FIELDS, DENSE = 5, 3, 2
 RATES = Rates(adam=1e-3, epsilon=1e-8, samples=ROWS, bias=0.5, curvature=0.1, scale=0.1)
@@ -92,5 +96,43 @@ def test_bits_do_not_depend_on_the_cpu(tmp_path: Path, monkeypatch: pytest.Monke
     library = ctypes.PyDLL(str(built))
     monkeypatch.setattr(small_batch, "quick_library", lambda: library)
     loaded = small_batch._library.__wrapped__()
-    monkeypatch.setattr(small_batch, "_library", lambda: loaded)
+    monkeypatch.setattr(small_batch, "_library", lambda *, released=False: loaded)
     assert models() == expected
+
+
+@pytest.mark.parametrize(("hidden", "leaves"), [((1024, 512, 1), True), ((8, 1), False)])
+def test_long_calls_leave_the_lock_to_other_threads(hidden: Sequence[int], leaves: bool) -> None:
+    """A thread that no switch interval ever lets in gets on while a large network is learned."""
+    rng = np.random.default_rng(0)
+    parameters = Parameters(
+        bias=learned(rng, 1),
+        fields=learned(rng, FIELDS, 16, hidden[0]),
+        first_bias=learned(rng, hidden[0]),
+        layers=[(learned(rng, i, o), learned(rng, o)) for i, o in itertools.pairwise(hidden)],
+    )
+    network = SmallBatchNetwork.layered(
+        fields=FIELDS, dim=16, dense=0, pairs=False, parameters=parameters, most=ROWS
+    )
+    values = rng.normal(size=(ROWS, FIELDS, 16)).astype(np.float32)
+    sums, turns, ended = np.empty((ROWS, network.partial_size), np.float32), [0], threading.Event()
+
+    def turn() -> None:
+        while not ended.is_set():
+            turns[0] += 1
+            time.sleep(0)
+
+    other, interval = threading.Thread(target=turn), sys.getswitchinterval()
+    sys.setswitchinterval(left_s())
+    try:
+        other.start()
+        before = turns[0]
+        for _ in (
+            range(10) if not leaves else itertools.takewhile(lambda _: turns[0] == before, itertools.count())
+        ):
+            network.partial(values, 0, None, sums, 0)
+            network.finish(sums, 0)
+        assert (turns[0] > before) is leaves
+    finally:
+        sys.setswitchinterval(interval)
+        ended.set()
+        other.join()

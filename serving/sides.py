@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import itertools
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -118,17 +118,7 @@ class Sides:
     def methods(self) -> list[Method[Any]]:
         """Methods of the role, each answered by the side that is picked for its request."""
         pairs = zip(*(side.role.methods for side in self.all), strict=True)
-        return [
-            replace(
-                methods[0],
-                handle=functools.partial(
-                    self._answer,
-                    methods[0].role,
-                    dict(zip((STABLE, CANARY), (method.handle for method in methods), strict=False)),
-                ),
-            )
-            for methods in pairs
-        ]
+        return [replace(of_sides[0], handle=functools.partial(self._answer, of_sides)) for of_sides in pairs]
 
     def follow(self) -> None:
         """Begin to follow the canary's versions; no error of its namespace reaches the server."""
@@ -168,18 +158,17 @@ class Sides:
             return STABLE
         return drawn
 
-    def _answer(
-        self,
-        role: str,
-        handles: dict[str, Callable[[Any, RequestCall], Reply]],
-        request: Request,
-        call: RequestCall,
-    ) -> Reply:
-        drawn = self._drawn is not None or request.side
-        side = self.pick(role, request) if drawn else STABLE
-        SIDE.set(side)
-        reply = handles[side](request, call)
-        reply.message.side = side
+    def _answer(self, of_sides: Sequence[Method[Any]], request: Request, call: RequestCall) -> Reply:
+        """Answer a request, which the stable side has read, by a method of the side that is picked."""
+        picked, method = STABLE, of_sides[0]
+        if self._drawn is not None or request.side:
+            picked = self.pick(method.role, request)
+        if picked == CANARY:
+            method = of_sides[1]
+            request = method.read(request.raw)
+        SIDE.set(picked)
+        reply = method.handle(request, call)
+        reply.message.side = picked
         return reply
 
     def _follow_share(self) -> None:

@@ -145,10 +145,6 @@ class RequestReader:
         request.now_ms = time.time_ns() // 1_000_000 if at_ms is None else at_ms
         return request
 
-    def own(self, request: Request) -> Request:
-        """The request, by this reader's layout: another side may have read it."""
-        return request if request.reader is self else self.read(request.raw)
-
 
 class RequestSchema:
     """Columns that a request must hold for the given roots of a feature plan.

@@ -39,11 +39,6 @@ class _Store:
     rows: NearCache
     partials: ItemPartials
 
-    def serves(self, lookup: VersionLookup, ttl_s: float) -> bool:
-        """Return true if a request may use them."""
-        same = self.version is lookup.version and self.rows is lookup.cache
-        return same and time.monotonic() - self.partials.made_at < ttl_s
-
 
 class ItemStage:
     """Finds partial results of items. Thread-safe.
@@ -159,20 +154,24 @@ class ItemStage:
     def partials(self, lookup: VersionLookup) -> ItemPartials:
         """Store of a version; for a request of a version that was replaced, an empty one that takes none."""
         held = self._store
-        if held is not None and held.serves(lookup, self._ttl_s):
-            return held.partials
+        if held is None or held.version is not lookup.version or held.rows is not lookup.cache:
+            return self._renewed(lookup, held)
+        fresh = time.monotonic() - held.partials.made_at < self._ttl_s
+        return held.partials if fresh else self._renewed(lookup, held)
+
+    def _renewed(self, lookup: VersionLookup, before: _Store | None) -> ItemPartials:
+        """As `partials`, where the store before does not serve."""
         size = rank_scorer(lookup.version).partial_size
         with self._lock:
-            held = self._store
-            if held is not None and held.serves(lookup, self._ttl_s):  # another request was first
-                return held.partials
-            version, rows = self._follower.served()
-            if version is not lookup.version or rows is not lookup.cache:
-                return ItemPartials(size, 0)
-            before = None if held is None else held.partials
-            made = _Store(lookup.version, lookup.cache, ItemPartials(size, self._max_bytes, before))
-            self._store = made
-            return made.partials
+            if self._store is before:
+                version, rows = self._follower.served()
+                if version is not lookup.version or rows is not lookup.cache:
+                    return ItemPartials(size, 0)
+                kept = None if before is None else before.partials
+                made = _Store(lookup.version, lookup.cache, ItemPartials(size, self._max_bytes, kept))
+                self._store = made
+                return made.partials
+        return self.partials(lookup)  # another request was first
 
     def _prepare(self, version: ModelVersion, rows: NearCache) -> None:
         """Compute the partial results of items that requests are likely to ask for; the follower's thread."""

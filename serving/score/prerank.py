@@ -138,7 +138,7 @@ class PreRanker:
         """Answer a PreRankRequest: parse → enrich → extract → look up → score.
 
         Args:
-            request: as this side or another has read it.
+            request: as the schema reads it.
             call: of the client.
 
         Returns:
@@ -147,7 +147,7 @@ class PreRanker:
         Raises:
             AnswerError: the status that the client receives.
         """
-        query = self._query(self.schema.reader.own(request))
+        query = self._query(request)
         call.ends.append(("parse", time.perf_counter()))
         scores = at_one_version(
             self._follower,

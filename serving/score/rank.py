@@ -147,7 +147,7 @@ class Ranker:
         """Answer a RankRequest: parse → enrich → extract → look up → score.
 
         Args:
-            request: as this side or another has read it.
+            request: as the schema reads it.
             call: of the client.
 
         Returns:
@@ -156,7 +156,6 @@ class Ranker:
         Raises:
             AnswerError: the status that the client receives.
         """
-        request = self.schema.reader.own(request)
         query, explain = self._query(request), request.explain
         call.ends.append(("parse", time.perf_counter()))
         logged = self.served is not None and self.served.wants(request.request_id)
@@ -206,10 +205,11 @@ class Ranker:
             AnswerError: the status that the client receives.
             SupersededError: a row is newer than the version.
         """
-        scorer = rank_scorer(lookup.version)
+        scorer, version, items = rank_scorer(lookup.version), lookup.version, self._items
+        if whole or (items is not None and not query.columns.has_candidate(items.column)):
+            items = None  # no partial results
         if whole or not scorer.in_one_call:
-            return self._in_stages(lookup, query, call, whole=whole)
-        items, version = self._items_of(query), lookup.version
+            return self._in_stages(lookup, query, call, items)
         plan = self._whole if items is None else self._rest
         run = plan.features.begin(query.columns, scorer.statistics, query.row_name)
         scored, complete = score_candidates(
@@ -232,10 +232,9 @@ class Ranker:
         )
 
     def _in_stages(
-        self, lookup: VersionLookup, query: RankQuery, call: RequestCall, *, whole: bool
+        self, lookup: VersionLookup, query: RankQuery, call: RequestCall, items: ItemStage | None
     ) -> RankScores:
         """Score with inputs that are kept, or by a model of which torch computes a part; as `scores`."""
-        items = None if whole else self._items_of(query)
         plan = self._whole if items is None else self._rest
         inputs = plan.inputs(lookup, query.columns, query.content, query.row_name, call.passed)
         kept, complete = None, inputs.complete
@@ -250,11 +249,6 @@ class Ranker:
         call.read_live(inputs.read_at, lookup.version.manifest.created_ms)
         complete = complete and lookup.complete
         return RankScores(lookup.version.number, scorer.name, len(logits), logits, complete, inputs)
-
-    def _items_of(self, query: RankQuery) -> ItemStage | None:
-        """Stage of the items of the candidates; None: no partial result is kept."""
-        items = self._items
-        return items if items is not None and query.columns.has_candidate(items.column) else None
 
     def close(self) -> None:
         """Write what is left of the served log."""

@@ -147,7 +147,7 @@ class Recommender:
         """Answer a RecommendRequest: parse → retrieve → prerank → rank → ecpm.
 
         Args:
-            request: as this side or another has read it.
+            request: as the schema reads it.
             call: of the client.
 
         Returns:
@@ -156,7 +156,6 @@ class Recommender:
         Raises:
             AnswerError: the status that the client receives.
         """
-        request = self.schema.reader.own(request)
         query = self._query(request)
         call.ended("parse")
         served = self._ranker.served

@@ -63,12 +63,9 @@ class Engine:
         self._destroy = self._function(library, f"{prefix}destroy", [pointer])
         self.extract = self._function(library, f"{prefix}extract", [pointer] * 8, ctypes.c_int64)
         self.gather = self._function(library, f"{prefix}gather", [pointer] * 5)
-        self.gather_shared = self._function(library, f"{prefix}gather_shared", [pointer] * 4)
-        #: of `extract`, `gather` and `gather_shared`, for compiled calls
-        self.addresses = tuple(
-            ctypes.cast(function, pointer).value
-            for function in (self.extract, self.gather, self.gather_shared)
-        )
+        names = ("extract", "gather", "gather_shared")
+        #: of these functions, for compiled calls
+        self.addresses = tuple(ctypes.cast(library[f"{prefix}{name}"], pointer).value for name in names)
         #: "calls" or "fused"
         self.name: Literal["calls", "fused"] = "calls" if prefix else "fused"
         #: seconds of all calls; where threads add at once, some may be missing

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from livectr.ingest.extract.engines import Call, Engines, Wanted
-from livectr.ingest.extract.sharing import SharedFeatures, Shares, Sharing, TooLargeError
+from livectr.ingest.extract.sharing import TooLargeError
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import Expr
-from livectr.ingest.limits import FeatureLimits
 from livectr.ingest.plan.features import Features
 from livectr.kernels.runtime.arrays import address
 from livectr.kernels.runtime.arrow import exported
@@ -26,10 +23,6 @@ if TYPE_CHECKING:
     from livectr.ingest.extract.device_features import DeviceFeatures
     from livectr.ingest.extract.statistics import Statistics
     from livectr.ingest.plan.dag import FeaturePlan
-
-NO_LIMITS = FeatureLimits()
-_Bound: TypeAlias = tuple[npt.NDArray[np.int32], pa.RecordBatch]
-"""Positions of the roots in a batch, int32[roots], and the batch with exactly their types."""
 
 
 class Extract(Protocol):
@@ -91,11 +84,6 @@ class Extractor:
         self._initial = plan.initial_states()
         self._initial_states = _addresses(self._initial)
         self._recycled = Recycled(keep=8)
-        # Names of shared columns → their shares; and, for the batch that has them (True) and for the other,
-        # its last schema and the positions of the roots in it.
-        self._shares: dict[
-            frozenset[str], tuple[Shares, dict[bool, tuple[pa.Schema, npt.NDArray[np.int32]]]]
-        ] = {}
         self._roots = RootColumns([node for node in plan.nodes if node.is_root])
 
     @property
@@ -129,144 +117,31 @@ class Extractor:
             return Features(
                 0, np.zeros(1, np.int32), np.empty(0, np.int64), dense, observed, np.zeros(0, bool)
             )
-        fields, call = len(self.plan.sparse), Call(self._engines.now())
-        features = self._extracted(call, (columns, batch), rows, fields, statistics, observed=observed)
+        width, cells = self._width, len(self.plan.sparse) * rows + 1
+        dense = self._room((rows * width + 1) // 2).view(np.float32)[: rows * width].reshape(rows, width)
+        failed, counters = np.zeros(rows, bool), np.zeros(2, np.int64)
+        states = self._initial_states if statistics is None else _addresses(statistics.arrays)
+        _owner, batch_at = exported(batch)  # the plan points into the batch until the call is done
+        call = Call(self._engines.now())
+        engine, handle = call.engine, call.context.handle
+        results = address(dense), address(observed), address(failed)
+        nnz = engine.extract(handle, batch_at, address(columns), address(states), *results, None)
+        if nnz < 0:
+            raise plan_failure(nnz, rows)
+        offsets, keys = self._room((cells + 1) // 2).view(np.int32)[:cells], self._room(nnz)
+        engine.gather(handle, address(offsets), address(keys), address(counters), None)
         call.done()
-        return features
+        self.replaced += int(counters[0])
+        self.reruns += int(counters[1])
+        return Features(rows, offsets, keys, dense, observed, failed)
 
     def resident(self, batch: pa.RecordBatch, statistics: Statistics | None = None) -> Features:
         """Compute the features of a batch, which are on the host."""
         return self(batch, statistics)
 
-    def shared(
-        self,
-        shared: pa.RecordBatch,
-        own: pa.RecordBatch,
-        rows: int,
-        statistics: Statistics | None = None,
-        limits: FeatureLimits = NO_LIMITS,
-    ) -> SharedFeatures:
-        """Compute the features of rows that share some columns; their statistics are not observed.
-
-        When the shared row cannot be extracted, its features have `failed` set and no keys.
-
-        Args:
-            shared: the shared columns, 1 row.
-            own: the other columns, `rows` rows.
-            rows: at least 1.
-            statistics: as in `__call__`.
-            limits: of the result's size.
-
-        Raises:
-            TooLargeError: the features exceed the limits.
-        """
-        shares, at_shared, at_own, shared, own = self._bind_shared(shared, own)
-        _shared_owner, shared_at = exported(shared)
-        sharing = Sharing(
-            shared_at,
-            address(at_shared),
-            address(shares.nodes),
-            address(shares.flags),
-            rows if shares.own_fields or self._width else 1,  # rows without features of their own are alike
-            limits.values,
-            limits.pool_bytes,
-            limits.read,
-        )
-        fields, call = len(shares.own_fields), Call(self._engines.now())
-        features = self._extracted(call, (at_own, own), sharing.rows, fields, statistics, sharing)
-        count = len(shares.shared_fields)
-        offsets, keys = np.zeros(count + 1, np.int32), np.empty(sharing.keys, np.int64)
-        if not sharing.failed:
-            at = (address(offsets), address(keys), ctypes.byref(sharing))
-            call.engine.gather_shared(call.context.handle, *at)
-        call.done()
-        if sharing.rows < rows:
-            dense, failed = np.empty((rows, 0), np.float32), np.zeros(rows, bool)
-            features = replace(features, rows=rows, dense=dense, failed=failed)
-        failed = np.array([sharing.failed != 0])
-        no_numbers, nothing = np.empty((1, 0), np.float32), np.empty((0, 1), np.int64)
-        common = Features(1, offsets, keys, no_numbers, nothing, failed)
-        return SharedFeatures(common, features, shares.shared_fields, shares.own_fields)
-
-    def _extracted(
-        self,
-        call: Call,
-        bound: _Bound,
-        rows: int,
-        fields: int,
-        statistics: Statistics | None,
-        sharing: Sharing | None = None,
-        *,
-        observed: npt.NDArray[np.int64] | None = None,
-    ) -> Features:
-        """Features of the `fields` fields that are not shared, and all dense numbers."""
-        width = self._width
-        numbers = self._room((rows * width + 1) // 2).view(np.float32)
-        dense = numbers[: rows * width].reshape(rows, width)
-        failed = np.zeros(rows, bool)
-        states = self._initial_states if statistics is None else _addresses(statistics.arrays)
-        pointer = None if sharing is None else ctypes.byref(sharing)
-        columns, batch = bound
-        _owner, batch_at = exported(batch)  # the plan points into the batch until the call is done
-        engine, handle = call.engine, call.context.handle
-        nnz = engine.extract(
-            handle,
-            batch_at,
-            address(columns),
-            address(states),
-            address(dense),
-            None if observed is None else address(observed),
-            address(failed),
-            pointer,
-        )
-        if nnz < 0:
-            raise plan_failure(nnz, rows)
-        cells, counters = fields * rows + 1, np.zeros(2, np.int64)
-        offsets, keys = (
-            self._room((cells + 1) // 2).view(np.int32)[:cells],
-            self._room(nnz),
-        )
-        if sharing is None or not sharing.failed:
-            at = (address(offsets), address(keys), address(counters))
-            engine.gather(handle, *at, pointer)
-        self.replaced += int(counters[0])
-        self.reruns += int(counters[1])
-        seen = np.empty((0, rows), np.int64) if observed is None else observed
-        return Features(rows, offsets, keys, dense, seen, failed)
-
     def _room(self, count: int) -> npt.NDArray[np.int64]:
         """Array int64[count], not cleared: memory of an earlier batch, or new memory for a request."""
         return np.empty(count, np.int64) if count <= _SMALL else self._recycled.empty(count)
-
-    def _bind_shared(
-        self, shared: pa.RecordBatch, own: pa.RecordBatch
-    ) -> tuple[Shares, npt.NDArray[np.int32], npt.NDArray[np.int32], pa.RecordBatch, pa.RecordBatch]:
-        """Shares, positions of the roots in both batches, and the batches with exactly the roots' types."""
-        names = frozenset(shared.schema.names)
-        known = self._shares.get(names)
-        if known is None:
-            if len(self._shares) >= _MOST_SHARES:  # clients choose which columns are shared
-                self._shares.clear()
-            known = self._shares[names] = Shares(self.plan, names), {}
-        shares, places = known
-        parts = []
-        for batch, which in ((shared, True), (own, False)):
-            last = places.get(which)
-            if last is None or not (batch.num_columns == len(last[0]) == 0 or batch.schema.equals(last[0])):
-                roots = [root for root in self._roots.roots if (root.name in names) is which]
-                arrays = bind_columns(batch, roots, encoded=True)
-                if any(a.type != batch.column(r.name).type for r, a in zip(roots, arrays, strict=True)):
-                    batch = pa.RecordBatch.from_arrays(arrays, names=[root.name for root in roots])
-                order = batch.schema.names
-                at = [
-                    order.index(root.name) if (root.name in names) is which else 0
-                    for root in self._roots.roots
-                ]
-                # The columns have exactly the roots' types: a batch of this schema needs no check.
-                last = places[which] = batch.schema, np.array(at, np.int32)
-            parts.append((last[1], batch))
-        (at_shared, shared), (at_own, own) = parts
-        return shares, at_shared, at_own, shared, own
 
 
 class RootColumns:
@@ -343,8 +218,6 @@ _TOO_LARGE = {
 }
 _SMALL = 1 << 13
 """Numbers of an array that is not worth a search for memory to use again."""
-_MOST_SHARES = 256
-"""Sets of shared columns that are cached."""
 
 
 def plan_failure(failure: int, rows: int) -> TooLargeError | InternalError:

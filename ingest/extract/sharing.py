@@ -10,7 +10,6 @@ A shared value is neither copied nor recomputed for each row, so memory does not
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -76,20 +75,3 @@ class Shares:
         self.flags: U8 = np.array(fields, np.uint8)
         self.shared_fields = tuple(i for i, is_common in enumerate(fields) if is_common)
         self.own_fields = tuple(i for i, is_common in enumerate(fields) if not is_common)
-
-
-class Sharing(ctypes.Structure):
-    """Arguments and results of a shared extraction: `Sharing` of kernels/extract/extract.hpp."""
-
-    _fields_ = [
-        ("batch", ctypes.c_void_p),
-        ("columns", ctypes.c_void_p),
-        ("shares", ctypes.c_void_p),
-        ("fields", ctypes.c_void_p),
-        ("rows", ctypes.c_int64),
-        ("most_values", ctypes.c_int64),
-        ("most_bytes", ctypes.c_int64),
-        ("most_read", ctypes.c_int64),
-        ("keys", ctypes.c_int64),
-        ("failed", ctypes.c_int64),
-    ]

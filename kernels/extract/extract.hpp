@@ -50,7 +50,7 @@ enum Share : uint8_t {
     APART = 2,   // shared, and read by shared nodes only
 };
 
-// Shared values of rows, and limits of results. The fields are those of ingest/extract/sharing.py.
+// Shared values of rows, and limits of results.
 struct Sharing {
     const ArrowArray* batch;  // the row of the shared roots
     const int32_t* columns;   // of the roots that are shared

@@ -62,8 +62,7 @@ def unlike(path: Path, wanted: str) -> str:
     if kind is not None and wanted in kind.name:  # it is damaged
         return ""
     if kind is not None:
-        binary = wanted in ("Parquet", "Arrow IPC")  # of which nobody reads gzipped files
-        cure = "unpack it: gunzip" if kind.suffix == ".gz" and binary else kind.cure
+        cure = "unpack it: gunzip" if kind.suffix == ".gz" else kind.cure  # only init reads .gz, and texts alone
         return f"{path} is {kind.name}, not {wanted}; {cure}"
     if b"\0" not in first:
         return f"{path} is text, not {wanted}; name it .csv or .jsonl"

@@ -322,7 +322,7 @@ def unread(folder: Path) -> list[str]:
             entry.name
             for entry in entries
             if entry.name[0] not in "._"
-            and (entry.is_dir() or Path(entry.name).suffix not in (*SUFFIXES, ".tmp"))
+            and (entry.is_dir() or Path(entry.name).suffix.lower() not in (*SUFFIXES, ".tmp"))
         )
 
 
@@ -347,7 +347,7 @@ def _list_parts(folder: Path, but: Collection[str] = frozenset()) -> dict[int, l
         names = sorted({entry.name for entry in entries}.difference(but))
     for name in names:
         path = folder / name
-        if path.suffix in SUFFIXES and name[0] not in "._":
+        if path.suffix.lower() in SUFFIXES and name[0] not in "._":
             number = re.match(r"\d+", name)
             partition = int(number[0]) if number else 0
             parts.setdefault(partition if partition <= MOST_PARTITION else 0, []).append(path)

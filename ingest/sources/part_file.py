@@ -71,7 +71,7 @@ def open_part(path: Path, columns: Collection[str], max_record_bytes: int, stop_
         stop_bytes: read JSON lines up to this offset, whatever is appended; None follows the file as it
             grows.
     """
-    if path.suffix in _LINES:
+    if path.suffix.lower() in _LINES:
         return _Lines(path, max_record_bytes, stop_bytes)
     return _Rows(path, columns)
 
@@ -82,7 +82,7 @@ def record_bytes(path: Path) -> float | None:
         if _is_parquet(path):
             return path.stat().st_size / max(1, int(pq.read_metadata(path).num_rows))
         with path.open("rb") as file:
-            beginning = file.read(_LINE_BYTES) if path.suffix in _LINES else b""
+            beginning = file.read(_LINE_BYTES) if path.suffix.lower() in _LINES else b""
     except Exception:  # `read` reports the error
         return None
     lines = beginning.count(b"\n")
@@ -245,7 +245,7 @@ def column_names(path: Path) -> list[str]:
 
 
 def _is_parquet(path: Path) -> bool:
-    return path.suffix == ".parquet"
+    return path.suffix.lower() == ".parquet"
 
 
 def _open_ipc(path: Path, columns: Collection[str] | None) -> tuple[pa.OSFile, pa.RecordBatchReader, int]:

@@ -98,7 +98,7 @@ def test_partitions_and_order(folder: Path, read: Callable[..., Source]) -> None
     write(topic / "00001-b.jsonl", range(10, 20))
     write(topic / "00001-a.jsonl", range(0, 10))
     write(topic / "2.jsonl", range(20, 25))
-    write(topic / "notes.jsonl", range(30, 33))
+    write(topic / "NOTES.JSONL", range(30, 33))
     write(topic / "_SUCCESS.jsonl", range(99, 100))
     (topic / "00001-c.txt").write_text("not a log")
     source = read()
@@ -275,7 +275,7 @@ def test_a_broken_file_is_one_letter(folder: Path, read: Callable[..., Source], 
             "is a ZIP archive, as .zip and .xlsx are, not Parquet",
         ),
         ("0-b.parquet", b"PAR1 this is none", "is no whole Parquet ("),
-        ("0-b.jsonl", b"\x1f\x8b\x08\n\n\n", "is gzipped, not JSON lines; name it .gz"),
+        ("0-b.jsonl", b"\x1f\x8b\x08\n\n\n", "is gzipped, not JSON lines; unpack it: gunzip"),
     ],
 )
 def test_a_file_of_another_kind_is_named(

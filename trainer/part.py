@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 F32 = npt.NDArray[np.float32]
+I64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,21 @@ class Scored:
         logits: role → f32[B], columns of the records.
         step: number of the step that brought them.
         champion: role of the ranking model that is published.
+        bounds: int64[P + 1], bounds of the records that each of the last P steps brought; None: `step` alone
+            brought them.
     """
 
     records: npt.NDArray[np.void]
     logits: Mapping[str, F32]
     step: int
     champion: str
+    bounds: I64 | None = None
+
+    def step_of(self, record: int) -> int:
+        """Number of the step that brought a record."""
+        if self.bounds is None:
+            return self.step
+        return self.step - len(self.bounds) + 1 + int(self.bounds.searchsorted(record, "right"))
 
 
 class Part:

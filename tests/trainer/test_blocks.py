@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -106,6 +107,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def run(source: str, root: Path, **options: int) -> Result:
     given_: dict[str, object] = dict(checkpoint=str(root), threads=1, until_end=True, **RAMP, **options)
+    given_["run_log"] = str(root.with_suffix(".log"))
     train(pipeline(), TrainOptions(source, **given_))  # type: ignore[arg-type]
     return Result(root, pipeline())
 
@@ -133,3 +135,10 @@ def test_a_run_in_blocks_has_the_bits_of_batches_alone(
     alone = run(source, tmp_path / "alone")
     assert set(cuts) == {0, 1} and len(alone.predictions) == IMPRESSIONS - len(FAILING)
     assert_same(found, alone, statistics=1)
+    assert windows(tmp_path / "blocks.log") == windows(tmp_path / "alone.log") != []
+
+
+def windows(run_log: Path) -> list[dict[str, object]]:
+    """Windows of a run log, with the steps that filled them."""
+    lines = [json.loads(line) for line in run_log.read_text().splitlines()]
+    return [line | {"at_ms": 0} for line in lines if line.get("kind") == "window"]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from livectr.trainer.des.result import StepResult
-from livectr.trainer.part import F32, Part, Scored
+from livectr.trainer.part import F32, I64, Part, Scored
 from livectr.trainer.quality.contest import Contest
 from livectr.trainer.quality.final_labels import FinalLabels
 from livectr.trainer.quality.predictions import Records, records, roles_of
@@ -62,15 +62,18 @@ class Evaluation:
             seen[~batch.late] = self.items.seen(batch.item[~batch.late])
         named = dict(instance=batch.instance, user=batch.user, item=batch.item, time_ms=batch.time_ms)
         scored = records(**named, seen=seen, logits=logits, label=result.label[batch.sequence])
-        self._give(scored if self.labels is None else self.labels.add(scored, batch.late, batch.order), step)
+        if self.labels is None:
+            self._give(scored, step, batch.bounds)
+        else:
+            self._give(self.labels.add(scored, batch.late, batch.order), step)
 
     def finish(self, step: int) -> None:
         """Evaluate what waits, at the end of the logs: the labels of all examples are final."""
         if self.labels is not None:
             self._give(self.labels.finish(), step)
 
-    def _give(self, scored: Records, step: int) -> None:
+    def _give(self, scored: Records, step: int, bounds: I64 | None = None) -> None:
         logits = {role: scored[role] for role in roles_of(scored)}
-        examples = Scored(scored, logits, step, self.champion)
+        examples = Scored(scored, logits, step, self.champion, bounds)
         for part in self.parts:
             part.measure(examples)

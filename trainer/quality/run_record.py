@@ -64,7 +64,6 @@ class RunRecord(Part):
     """
 
     kind = "record"
-    by_step = True
 
     def __init__(self, path: Path, pipeline: Pipeline, roles: Iterable[str], began_ms: int) -> None:
         self._windows = Windows(roles)
@@ -100,8 +99,8 @@ class RunRecord(Part):
 
     def measure(self, scored: Scored) -> None:
         """Write a line for each window that these examples complete."""
-        for window in self._windows.add(scored.records):
-            self._log.write("window", scored.step, window)
+        for closed_by, window in self._windows.add(scored.records):
+            self._log.write("window", scored.step_of(closed_by), window)
 
     def finish(self, step: int) -> None:
         """Close the open window: no more examples will come."""

@@ -4,8 +4,8 @@ A window holds a fiftieth of the examples before it, or those of an hour of even
 at least LEAST. So a learning curve has about fifty points at first, some hundred after millions of examples,
 and 24 a day from then on. Where windows end is a function of the log alone.
 
-Sums and histograms are of all examples of a window. AUC and GAUC are of its newest MEASURED, which are held
-in memory and in checkpoints (about 40 bytes each).
+Sums and histograms are of all examples of a window, CHUNK after CHUNK, so that no bit depends on the batches.
+AUC and GAUC are of its newest MEASURED, which are held in memory and in checkpoints (about 40 bytes each).
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from livectr.trainer.quality.predictions import Records, layout
 SHARE, LEAST = 50, 500
 SPAN_MS = 3_600_000
 MEASURED = 50_000
+CHUNK = 1024
+"""Examples of a window that are summed at once."""
 FIRST_LOGIT, BIN_WIDTH, BINS = -10.0, 0.25, 80
 """Bins of scores, by logit; the outer bins hold all scores beyond."""
 
@@ -53,19 +55,22 @@ class Windows:
         self.count = self._clicks = self._opened_ms = 0
         self._times: list[int] = []
         self._newest: list[Records] = []
+        self._waiting: list[Records] = []  # examples that are not summed, fewer than CHUNK
         self._losses = np.zeros((len(self.roles), 2))
         self._bins = np.zeros((len(self.roles), BINS, 3))
 
-    def add(self, scored: Records) -> list[dict[str, Any]]:
+    def add(self, scored: Records) -> list[tuple[int, dict[str, Any]]]:
         """Add examples with final labels.
 
         Args:
             scored: records[B] (trainer.quality.predictions), in training order.
 
         Returns:
-            Windows that the examples have filled, as JSON values; mostly none.
+            Windows that the examples have filled, as JSON values, each with the number of the example that
+            closed it; mostly none.
         """
-        closed, start = [], 0
+        closed: list[tuple[int, dict[str, Any]]] = []
+        start = 0
         while start < len(scored):
             size = window_size(self.before)
             part = scored[start : start + size - self.count]
@@ -74,7 +79,7 @@ class Windows:
                 self._add(part)
             start += len(part)
             if full or self.count == size:
-                closed.append(self._close())
+                closed.append((start if full else start - 1, self._close()))
         return closed
 
     def finish(self) -> list[dict[str, Any]]:
@@ -87,6 +92,7 @@ class Windows:
         newest = np.frombuffer(self._measured().tobytes(), np.uint8)
         return {
             "numbers": numbers,
+            "waiting": np.array([sum(map(len, self._waiting))], np.int64),
             "newest": newest,
             "losses": self._losses.copy(),
             "bins": self._bins.copy(),
@@ -98,6 +104,9 @@ class Windows:
         self.before, self.count, self._clicks, self._opened_ms, *self._times = state["numbers"].tolist()
         self._newest = [np.frombuffer(state["newest"].tobytes(), self._columns)] if self.count else []
         self._losses, self._bins = state["losses"].copy(), state["bins"].copy()
+        # Checkpoints of before have summed all.
+        if waiting := int(state["waiting"][0]) if "waiting" in state else 0:
+            self._waiting = [self._newest[0][-waiting:]]
 
     def _within_span(self, part: Records) -> tuple[Records, bool]:
         """Examples before the first that is SPAN_MS after the window's first; True if there is that one."""
@@ -108,18 +117,27 @@ class Windows:
         return (part[: int(beyond.argmax())], True) if beyond.any() else (part, False)
 
     def _add(self, part: Records) -> None:
-        label = part["label"].astype(np.float64)
         times = part["time_ms"]
         self._times = [
             min([*self._times[:1], int(times.min())]),
             max([*self._times[1:], int(times.max())]),
         ]
         self.count += len(part)
-        self._clicks += int(label.sum())
+        self._clicks += int(np.count_nonzero(part["label"]))
         self._newest.append(part)
         held = sum(map(len, self._newest))
         while held - len(self._newest[0]) >= MEASURED:
             held -= len(self._newest.pop(0))
+        self._waiting.append(part)
+        if sum(map(len, self._waiting)) >= CHUNK:
+            waiting = np.concatenate(self._waiting)
+            for start in range(0, len(waiting) - CHUNK + 1, CHUNK):
+                self._sum(waiting[start : start + CHUNK])
+            left = waiting[len(waiting) - len(waiting) % CHUNK :]
+            self._waiting = [left] if len(left) else []
+
+    def _sum(self, part: Records) -> None:
+        label = part["label"].astype(np.float64)
         for i, role in enumerate(self.roles):
             logit = bounded(part[role])
             losses = example_losses(logit, label)
@@ -133,6 +151,8 @@ class Windows:
         return np.concatenate([np.empty(0, self._columns), *self._newest])[-MEASURED:]
 
     def _close(self) -> dict[str, Any]:
+        if self._waiting:
+            self._sum(np.concatenate(self._waiting))
         newest = self._measured()
         window = {
             "first_example": self.before,

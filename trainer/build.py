@@ -260,7 +260,7 @@ def _batcher(setup: Setup, stream: RankStream, progress: Progress, step: DesStep
         times=Times(options.batch_interval_ms, options.longest_wait_s),
         follows=stream.follows,
         recorded=options.checkpoint_folder is not None,
-        together=stream.feed.together if blocks else None,
+        together=(lambda: min(stream.feed.together(), step.together)) if blocks else None,
         until=options.max_steps,
     )
 

@@ -122,6 +122,7 @@ class SmallBatchNetwork:
     Attributes:
         handle: see Args.
         partial_size: S, partial sums of an example.
+        weights: numbers that an update learns.
 
     Raises:
         MemoryError: no memory.
@@ -131,7 +132,7 @@ class SmallBatchNetwork:
         if not handle:
             raise MemoryError("no memory for the network of small batches")
         self.handle, self.partial_size, self._parameters = handle, partial_size, parameters
-        self._weights = sum(each.value.size for each in parameters if each is not None)
+        self.weights = sum(each.value.size for each in parameters if each is not None)
         self._rows = 0
         weakref.finalize(self, _library().small_batch_delete, handle)
 
@@ -198,7 +199,7 @@ class SmallBatchNetwork:
     @property
     def _calls(self) -> ctypes.CDLL:
         """Library whose calls for this batch keep the interpreter's lock, or leave it to other threads."""
-        return _library(released=self._rows * self._weights > LONG)
+        return _library(released=self._rows * self.weights > LONG)
 
     def partial(self, values: F32, start: int, dense: F32 | None, out: F32, at: int) -> None:
         """Writes the partial sums of this rank's fields.

@@ -101,6 +101,9 @@ class SmallSteps:
         most: examples of the largest batch.
         online: examples of the largest batch whose orders are learned example by example.
 
+    Attributes:
+        weights: numbers of all networks that a step learns.
+
     Raises:
         MemoryError: no memory.
     """
@@ -116,6 +119,7 @@ class SmallSteps:
         online: int,
     ) -> None:
         self._front, self._roles, self._dense, self._most = front, tuple(roles), dense, most
+        self.weights = sum(role.network.weights for role in roles)
         shapes = np.array(
             [
                 [role.network.handle, role.start, *front.place(role.first), *front.place(role.second)]

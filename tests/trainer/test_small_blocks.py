@@ -13,14 +13,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bench.planted import pipeline
+from livectr.ingest.common_features import FEW
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
-from livectr.models import DNN, FM, LR, DeepFM, ModelConfig, TwoTower, WideDeep, decay
+from livectr.models import DNN, FM, LR, AutoInt, DeepFM, ModelConfig, TwoTower, WideDeep, decay
 from livectr.models.losses import LATE
 from livectr.trainer.des.result import StepResult
 from livectr.trainer.des.small_batch import MOST
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.step_settings import StepSettings
+from livectr.trainer.stream.batcher import BLOCK
 from tests.trainer import common_worker
 
 F32 = NDArray[np.float32]
@@ -140,3 +142,12 @@ def test_labels_and_bounds_are_checked() -> None:
     for bounds in ([1, 6], [0, 4, 3, 6]):
         with pytest.raises(ValueError, match="bounds"):
             step.learn_block(features, label, np.array(bounds))
+
+
+def test_blocks_are_short_where_steps_are_long() -> None:
+    """Commits and signals wait for the end of a block."""
+    large = DeepFM(hidden=(2048, 1024))
+    lr, deep, torch = (
+        DesStep(pipeline(model, fields=26, dense=13), seed=1).together for model in (LR(), large, AutoInt())
+    )
+    assert lr > BLOCK > deep > torch == FEW

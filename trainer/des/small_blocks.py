@@ -24,6 +24,9 @@ from livectr.trainer.des.spec import StepSpec
 F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]
 
+PRODUCTS = 300_000_000
+"""Products of weights and examples in a block, some 50 ms: commits and signals wait for its end."""
+
 
 @dataclass(frozen=True)
 class SmallBlocks:
@@ -63,6 +66,11 @@ class SmallBlocks:
             online=min(MOST, spec.settings.online),
         )
         return SmallBlocks(spec, routed.dense, online, tuple(small.networks), steps)
+
+    @property
+    def most(self) -> int:
+        """Number of examples that a block may have."""
+        return max(MOST, PRODUCTS // self.steps.weights)
 
     def constant(self, parts: int) -> bool:
         """Tell if the learning rates are the same in the next `parts` steps."""

@@ -37,7 +37,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from livectr.ingest.common_features import AnyFeatures
+from livectr.ingest.common_features import FEW, AnyFeatures
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
 from livectr.kernels.table.from_zero import FromZero, start_at_zero
@@ -312,6 +312,11 @@ class DesStep:
             part = following
         target = np.minimum(label, np.float32(1))
         return StepResult(logits, target, loss_of(logits, target, none), (len(label),))
+
+    @property
+    def together(self) -> int:
+        """Number of examples that a block may have: they take some tens of milliseconds."""
+        return FEW if self.blocks is None else self.blocks.most
 
     def _learn(self, prepared: PreparedBatch, batch: GlobalBatch, teach: Teach | None) -> StepResult:
         self._set_rates()

@@ -67,6 +67,7 @@ TARGETS: dict[str, Target] = {
         Target("kafka_batches", "rows", ("livectr.ingest.sources.kafka_batches", *_DECODE), 1000),
         Target("log_files", "files", _FILES, 4000),
         Target("rank_request", "requests", _REQUEST),
+        Target("rank_answer", "answers", (*_REQUEST[:2], "tests.fuzz.answers")),
         Target("prerank_request", "requests", _REQUEST),
         Target("recommend_request", "requests", _REQUEST),
         Target("json_request", "requests", ("livectr.serving.front", "tests.fuzz.requests")),

@@ -1,0 +1,103 @@
+"""Rank requests, from their bytes to the bytes of the reply: without Redis, by a version in memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from functools import cache
+
+import numpy as np
+
+from livectr.ingest.pipeline import Pipeline
+from livectr.models.configs import model_configs
+from livectr.protos import livectr_pb2 as pb
+from livectr.serving.calls import RequestCall
+from livectr.serving.errors import RequestError
+from livectr.serving.options import ServeOptions
+from livectr.serving.request.lookup_rows import LookupRows
+from livectr.serving.score.followers import version_follower
+from livectr.serving.score.item_features import item_features
+from livectr.serving.score.published import value_layout
+from livectr.serving.score.rank import Ranker
+from livectr.serving.score.rank_scorer import RankScorer
+from livectr.serving.version.loader import ModelVersion
+from livectr.serving.version.near_cache import NearCache
+from livectr.serving.version.prefetch import PrefetchedRows, PrefetchKeys
+from livectr.serving.version.reader import U8, Reader
+from livectr.store.layout import F32, I64, RowStatus, encode_lookup_row
+from livectr.store.manifest import VersionManifest
+from livectr.trainer.des.step import DesStep
+from tests.serving.display_pipeline import pipeline as display
+
+AWAY = "redis://127.0.0.1:1"
+USERS = {key: [key, 20 + key, f"städte {key % 3}"] for key in range(1, 20)}
+ADS = {key: [key, f"cat{key % 4}", key / 8] for key in range(100, 150)}
+pipeline = Pipeline(
+    display.log,
+    sparse={name: node for name, node in display.plan.sparse.items() if name != "behaviors"},
+    dense=display.plan.dense,
+    rank=display.rank,
+    items=display.items,
+)
+"""Of its requests nothing has to be read."""
+
+
+class _NothingElse(Reader):
+    """Reader of a Redis that holds no row besides those in memory."""
+
+    def rows(
+        self, manifest: VersionManifest, keys: Mapping[str, I64], *, patient: bool = False
+    ) -> dict[str, tuple[F32, U8]]:
+        return {
+            table: (
+                np.zeros((len(ids), manifest.dim), np.float32),
+                np.full(len(ids), RowStatus.MISSING, np.uint8),
+            )
+            for table, ids in keys.items()
+        }
+
+    def read(
+        self, names: list[bytes], prefetch: PrefetchKeys | None
+    ) -> tuple[list[bytes | None], bool, PrefetchedRows | None]:
+        return [None] * len(names), True, None
+
+
+@cache
+def _ranker() -> Ranker:
+    options = ServeOptions(AWAY, max_candidates=50, max_list=20, max_string_bytes=100, item_partials_mb=1)
+    follower = version_follower("rank", pipeline, options)
+    follower.reader = _NothingElse(AWAY, "livectr", pipeline.fingerprint)
+    rows = LookupRows(follower.reader, ttl_s=1e9)
+    ranker = Ranker(pipeline, follower, options, rows)
+    for table, known in zip(rows.tables(pipeline.log.lookups), (USERS, ADS), strict=True):
+        table.put(np.array(list(known)), [encode_lookup_row(row) for row in known.values()], time.monotonic())
+    step = DesStep(pipeline, seed=1)
+    layout = value_layout(model_configs(pipeline), pipeline.row_values, "rank")
+    segments = tuple((segment.name, segment.dim) for segment in layout.segments)
+    manifest = VersionManifest(1, 1, "1-1", 1, pipeline.fingerprint, 1, 0, layout.dim, segments, {})
+    dense = step.weights()
+    scorer = RankScorer(pipeline, dense, "rank", item_features(pipeline))
+    version = ModelVersion(manifest, dense, None, {"rank": scorer}, {})
+    cache = NearCache(sorted(step.tables), layout, seed=1, max_rows=10_000, version=1)
+    rng = np.random.default_rng(0)
+    for name in ("user", "ad"):
+        keys = np.array(list(USERS if name == "user" else ADS))
+        cache.add({name: (keys, rng.normal(size=(len(keys), layout.dim)).astype(np.float32))}, {}, 1)
+    follower._served = version, cache
+    return ranker
+
+
+def rank_answer(data: bytes) -> None:
+    """A RankRequest, and its RankResponse."""
+    ranker = _ranker()
+    try:
+        request = ranker.schema.reader.read(data)
+        reply = ranker.rank(request, RequestCall("rank"))
+    except RequestError:
+        return
+    response = pb.RankResponse.FromString(reply.serialized())
+    assert sorted(response.index) == list(range(request.size))
+    assert response.version == 1 and not response.degraded and response.request_id == request.request_id
+    pctr = np.array(response.pctr)
+    assert ((pctr >= 0) & (pctr <= 1)).all() and not np.isnan(response.ecpm).any()
+    assert (np.diff(response.ecpm) <= 0).all()

@@ -80,7 +80,7 @@ def score_candidates(
         call.give_kept(found)
         computed = True
 
-    _answer(lookup, plan, run, snapshot, call, compute_items)
+    _answer(lookup, plan, run, client, snapshot, call, compute_items)
     if store is not None and not computed:
         client.counts.append((metrics.ITEM_PARTIALS, ("kept", SIDE.get()), run.columns.size))
     return call, complete
@@ -127,7 +127,7 @@ def select_items(
         found, complete = vectors(call.unknown)
         call.give_items(found)
 
-    _answer(lookup, plan, run, snapshot, call, compute_items)
+    _answer(lookup, plan, run, client, snapshot, call, compute_items)
     return call, complete
 
 
@@ -135,6 +135,7 @@ def _answer(
     lookup: VersionLookup,
     plan: PlanStages,
     run: FeatureRun,
+    client: RequestCall,
     snapshot: CompiledSnapshot,
     call: ScoreCall | SelectCall,
     compute_items: Callable[[], None],
@@ -145,6 +146,7 @@ def _answer(
         lookup: version that answers.
         plan: of the run's features.
         run: features of the request.
+        client: gets the ends of the stages.
         snapshot: that answers.
         call: gets the rows that are read.
         compute_items: gives the call what it misses of items.
@@ -169,3 +171,10 @@ def _answer(
             compute_items()
     if not looked_up:
         lookup.cache.count_look(functools.partial(plan.batch, run), read)
+    words, features = call.words, run.call
+    client.ends += (
+        ("enrich", features.enriched_at),
+        ("extract", features.extracted_at),
+        ("look_up", words.looked_up_at),
+        ("score", words.scored_at),
+    )

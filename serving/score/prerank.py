@@ -195,12 +195,6 @@ class PreRanker:
 
         wanted = Wanted(query.top_k, query.keys, query.excluded, fields)
         selected, complete = select_items(lookup, scorer, user, run, more, call, wanted, cold)
-        call.ends += (
-            ("enrich", run.call.enriched_at),
-            ("extract", run.call.extracted_at),
-            ("look_up", selected.words.looked_up_at),
-            ("score", selected.words.scored_at),
-        )
         read, read_at = user.features.end(run)
         call.read_live(read_at, version.manifest.created_ms)
         if query.keys is not None:

@@ -215,20 +215,21 @@ class Ranker:
         scored, complete = score_candidates(
             lookup, scorer, plan, run, items, call, self._revenues if bids else None, bids
         )
-        words, features = scored.words, run.call
-        call.ends += (
-            ("enrich", features.enriched_at),
-            ("extract", features.extracted_at),
-            ("look_up", words.looked_up_at),
-            ("score", words.scored_at),
-        )
         logits, reply = (_NO_LOGITS, scored.reply()) if bids else (scored.logits, b"")
         read, read_at = plan.features.end(run)
         call.read_live(read_at, version.manifest.created_ms)
         complete = complete and lookup.complete and read
         size, counts = query.columns.size, scored.counts
         return RankScores(
-            version.manifest.version, scorer.name, size, logits, complete, None, reply, counts, words.total
+            version.manifest.version,
+            scorer.name,
+            size,
+            logits,
+            complete,
+            None,
+            reply,
+            counts,
+            scored.words.total,
         )
 
     def _in_stages(

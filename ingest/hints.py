@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from livectr.ingest.join.apart import CLICKED, SHOWN, Apart
 from livectr.ingest.pipeline import Pipeline
 
 RUNNING_ROWS, END_ROWS = 10_000, 100
@@ -16,6 +17,10 @@ LEAST_FOUND = 0.5
 """Share of look-ups with a row below which the ids of log and table seem not to agree."""
 SOME_UNMATCHED, MOST_UNMATCHED = 0.05, 0.5
 """Shares of clicks without an impression: doubtful, and so many that join columns seem not to agree."""
+MOST_APART = 0.01
+"""Share of clicks in another partition than their impression above which topics are keyed wrongly."""
+LEAST_SPREAD = 0.1
+"""Share of users in several partitions of a topic from which it is not keyed by them."""
 MOST_AUC = 0.97
 """Area under the ROC curve from which a feature seems to tell the label."""
 MOST_DUPLICATES = 0.2
@@ -33,13 +38,14 @@ def leak_hint(auc: float | None, examples: int) -> str:
 
 
 def hints(
-    pipeline: Pipeline, counts: Mapping[str, Any], *, final: bool, fresh: bool = True
+    pipeline: Pipeline, counts: Mapping[str, Any], apart: Apart, *, final: bool, fresh: bool = True
 ) -> Iterator[tuple[str, str]]:
     """Find probable mistakes.
 
     Args:
         pipeline: that is trained.
         counts: counters of this process, by the names of `ingest.join.stats.SourceStats`.
+        apart: clicks in another partition than their impression.
         final: no more records are read.
         fresh: reading began at the start of the log.
 
@@ -62,7 +68,7 @@ def hints(
         wrong = f"label column `{log.label}`" if log.label is not None else f"join on {', '.join(log.on)}"
         yield "labels", f"none of {counts['examples']:,} examples has label 1: is the {wrong} right?"
     if clicks is not None:
-        yield from _join_hints(pipeline, counts, least, final=final)
+        yield from _join_hints(pipeline, counts, apart, least, final=final)
     for lookup in pipeline.joined:
         topic = lookup.table.topic
         matched, missing = (counts["lookups"].get(topic, {}).get(name, 0) for name in ("found", "missing"))
@@ -76,13 +82,16 @@ def hints(
 
 
 def _join_hints(
-    pipeline: Pipeline, counts: Mapping[str, Any], least: int, *, final: bool
+    pipeline: Pipeline, counts: Mapping[str, Any], apart: Apart, least: int, *, final: bool
 ) -> Iterator[tuple[str, str]]:
     log = pipeline.log
     assert log.clicks is not None
     on, shown = ", ".join(log.on), log.impressions.topic
     rows, clicks = counts["events"][shown], counts["events"][log.clicks.topic]
     lonely = counts["unmatched_clicks"] + counts["waiting_clicks"]
+    if apart.share > MOST_APART and (final or apart.clicks >= END_ROWS):
+        yield "apart", f"{apart_words(pipeline, apart)}: {apart_cause(pipeline, apart)}"
+        lonely -= round(apart.share * clicks)
     if clicks >= least and lonely > (SOME_UNMATCHED if final else MOST_UNMATCHED) * clicks:
         yield (
             "unmatched",
@@ -97,3 +106,42 @@ def _join_hints(
             f"{duplicates:,} of {rows:,} {shown} repeat the {on} of an earlier row and were left out: was "
             f"the log written twice, or does {on} not name one impression?",
         )
+
+
+def apart_words(pipeline: Pipeline, apart: Apart) -> str:
+    """Sentence that counts the clicks in another partition than their impression, without its end."""
+    assert pipeline.log.clicks is not None
+    of = "" if apart.whole else " that were looked at"
+    return (
+        f"{apart.apart:,} of {apart.clicks:,} {pipeline.log.clicks.topic}{of} ({apart.share:.0%}) are in "
+        "another partition than their impression, so they label nothing"
+    )
+
+
+def apart_cause(pipeline: Pipeline, apart: Apart) -> str:
+    """Words on why clicks are in another partition than their impression, and what to change."""
+    log = pipeline.log
+    assert log.clicks is not None
+    shown, clicked = log.impressions, log.clicks
+    if 2 * apart.other_user > apart.apart:
+        return (
+            f"{clicked.topic}.{clicked.key} is not the {shown.key} of the impression; write it alike in both "
+            f"topics, or declare another column as the key of both, such as {log.on[0]}, and write both with "
+            "it as the message key"
+        )
+    for stream, of in ((shown, SHOWN), (clicked, CLICKED)):
+        spread, several = apart.spread[of]
+        if spread > LEAST_SPREAD * several:
+            return (
+                f"{stream.topic} is not keyed by {stream.key}: {spread:,} of {several:,} with several rows "
+                f"are in several partitions; write it again with {stream.key} as the message key"
+            )
+    if apart.partitions[SHOWN] != apart.partitions[CLICKED]:
+        return (
+            f"{shown.topic} has rows in {apart.partitions[SHOWN]} partitions, {clicked.topic} in "
+            f"{apart.partitions[CLICKED]}; write one of them again with as many partitions as the other"
+        )
+    return (
+        "their message keys are written otherwise (0017 is not 17), or by another partitioner; write both "
+        f"topics with the same key, {shown.key}, and the same partitioner"
+    )

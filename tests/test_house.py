@@ -30,8 +30,8 @@ MAY_IMPORT = {
 ORDER = {
     "kernels": "runtime keys operators extract row table tiers online gpu_table stream protobuf "
     "network request",
-    "ingest": "limits metrics language operators plan pipeline chunks addresses hints extract dead_letters "
-    "decode sources join materialized common_features content",
+    "ingest": "limits metrics language operators plan pipeline chunks addresses extract dead_letters "
+    "decode sources join hints materialized common_features content",
     "trainer": "telemetry step_settings warm_parts keep_rule ramp options process host_copies groups "
     "feature_parts comm setup part counts placement content tables des finite checkpoint main_step learner "
     "publish stream delayed quality carry holds progress parts commit_state change_marks schedule commits "

@@ -36,7 +36,8 @@ class Report:
         challengers: name of a challenger → its measures.
         shadows: name of a shadow model → its measures.
         stream: counters of the source, summed over ranks.
-        rows: topic → rows that came, unusable rows, and the commonest complaint.
+        rows: topic → rows that came, unusable rows, and the commonest complaint; of clicks also the share in
+            another partition than their impression, and its cause.
         hints: likely mistakes in the data.
         field_keys: field → keys that were learned (of common features once a group).
         table_bytes: table → memory of its rows and index, over all ranks.

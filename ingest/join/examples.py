@@ -21,6 +21,7 @@ import numpy.typing as npt
 from livectr.ingest.chunks import Position, TopicPartition
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.dead_letters.usable import MIN_USABLE, judge
+from livectr.ingest.join.apart import Sampled, together
 from livectr.ingest.join.arrivals import Arrivals
 from livectr.ingest.join.back_pressure import BackPressure
 from livectr.ingest.join.decisions import Decision
@@ -459,6 +460,12 @@ class ExampleSource:
         """Times int64[n] by which the last clicks were before their impressions, too much to label them."""
         parts = [partition.joiner.ahead_ms for partition in self._partitions.values()]
         return np.concatenate([np.empty(0, np.int64), *parts])
+
+    @property
+    def sampled(self) -> Sampled:
+        """Sample of this rank's events by join key, which tells of clicks that are apart."""
+        samples = [partition.joiner.sample for partition in self._partitions.values()]
+        return together(sample.found for sample in samples if sample is not None)
 
     def _idle(self, partition: int) -> list[bool]:
         """Topics of a partition that no longer block the others: bool for each topic."""

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from livectr.ingest.dead_letters.letters import EXAMPLE, DeadLetters, Reason
 from livectr.ingest.dead_letters.row_text import row_text
+from livectr.ingest.join.apart import KeySample
 from livectr.ingest.join.histories import BehaviorHistories
 from livectr.ingest.join.merge import Events
 from livectr.ingest.join.payload import Payload
@@ -135,6 +136,10 @@ class Joiner(Protocol):
     def index(self) -> JoinIndex | None:
         """Remembered keys, which are saved as a log; None: the join remembers no keys."""
 
+    @property
+    def sample(self) -> KeySample | None:
+        """Sample of this process's events by join key; None: no clicks are joined."""
+
     def export(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
         """Copy all state but the log of `index` and the histories, as JSON types and Arrow tables."""
 
@@ -233,6 +238,7 @@ class LabelJoin:
             max_bytes=view.join_bytes,
         )
         self.stats = JoinStats({stream.topic: 0 for stream in self._streams})
+        self.sample = KeySample(partition)
 
     @property
     def schema(self) -> pa.Schema:
@@ -273,6 +279,7 @@ class LabelJoin:
         is_click = events.topic == 1
         size = None if impressions is None else self._payload.sizes(impressions)
         pushed = self._join.push(events.topic, key, ts, events.mark, size)
+        self.sample.add(events.topic, key, user)
         accepted = pushed.status != DUPLICATE
         self._count(pushed.status, is_click)
         if (full := pushed.status == FULL).any():

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from livectr.ingest.dead_letters.letters import DeadLetters
+from livectr.ingest.join.apart import KeySample
 from livectr.ingest.join.histories import BehaviorHistories
 from livectr.ingest.join.label_join import Joiner, JoinStats, LabelJoin, Ready, keys_of
 from livectr.ingest.join.merge import Events
@@ -77,6 +78,11 @@ class Labelled:
     def index(self) -> JoinIndex | None:
         """Index that finds repeats, which is saved as a log; None without `dedup`."""
         return self._repeats.index if self._repeats is not None else None
+
+    @property
+    def sample(self) -> KeySample | None:
+        """None: the log has no clicks of its own."""
+        return None
 
     def advance(self, events: Events, bound: int) -> Ready:
         """Events without their repeats as examples, all at once: `bound` holds none back."""

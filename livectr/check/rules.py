@@ -15,7 +15,15 @@ from livectr.guess.columns import shortened
 from livectr.guess.leaks import first_rows, tells
 from livectr.ingest.addresses import log_folder
 from livectr.ingest.dead_letters.letters import Reason
-from livectr.ingest.hints import LEAST_FOUND, MOST_DUPLICATES, MOST_UNMATCHED, SOME_UNMATCHED
+from livectr.ingest.hints import (
+    LEAST_FOUND,
+    MOST_APART,
+    MOST_DUPLICATES,
+    MOST_UNMATCHED,
+    SOME_UNMATCHED,
+    apart_cause,
+    apart_words,
+)
 from livectr.ingest.language.event_times import LIKELY
 from livectr.ingest.language.roots import needs_statistics, roots_of
 from livectr.ingest.pipeline import Pipeline
@@ -271,7 +279,11 @@ def _joins(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:
         return
     clicks, ahead = stats.events.get(log.clicks.topic, 0), len(sample.ahead_ms)
     unmatched = stats.unmatched_clicks + stats.waiting_clicks
+    if (apart := sample.apart).share > MOST_APART:
+        yield Finding(WRONG, "partitions", apart_words(pipeline, apart), apart_cause(pipeline, apart) + ".")
+        unmatched = max(0, unmatched - round(apart.share * clicks))
     found = f"{unmatched:,} of {clicks:,} {log.clicks.topic} have no impression"
+    found += " in any partition" if apart.share > MOST_APART else ""
     if ahead:
         half, most = np.percentile(sample.ahead_ms, (50, 99))
         found += f"; clicks are before theirs, by {half:,.0f} ms (p50) and {most:,.0f} ms (p99)"

@@ -14,6 +14,7 @@ from livectr.ingest.dead_letters.letters import DeadLetters, Reason
 from livectr.ingest.dead_letters.usable import TopicRows
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.hints import SOME_UNMATCHED
+from livectr.ingest.join.apart import Apart, apart_of
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.join.stats import SourceStats
 from livectr.ingest.language.dtypes import arrow_type
@@ -76,6 +77,7 @@ class Sample:
         stats: counters of the source.
         ahead_ms: int64[n], times by which clicks were before their impressions, too much to label them.
         late_clicks: clicks that came after the window of their impression.
+        apart: clicks in another partition than their impression.
         tables: look-up table → its rows.
         letters: dead letters.
         topics: topic → rows that were read, and unusable ones.
@@ -93,6 +95,7 @@ class Sample:
     stats: SourceStats
     ahead_ms: npt.NDArray[np.int64]
     late_clicks: int
+    apart: Apart
     tables: dict[str, int]
     letters: FirstLetters
     topics: dict[str, TopicRows]
@@ -144,6 +147,7 @@ def read_sample(pipeline: Pipeline, source: str, rows: int) -> Sample:
         stats=stats,
         ahead_ms=ahead_ms,
         late_clicks=late_clicks,
+        apart=read.apart,
         tables=read.tables,
         letters=letters,
         topics=letters.rows.topics(),
@@ -158,6 +162,7 @@ class _Read:
     early: bool
     stats: SourceStats
     ahead_ms: npt.NDArray[np.int64]
+    apart: Apart
     tables: dict[str, int]
 
 
@@ -183,7 +188,8 @@ def _read(pipeline: Pipeline, source: str, rows: int, letters: FirstLetters) -> 
         while not examples.ended and examples.behind <= SHORT_LOG * rows:
             examples.poll(0.05)  # the end of a short log is near: then every click has its impression or none
         tables = {topic: len(table.rows()[0]) for topic, table in examples.tables.items()}
-        return _Read(parts, early, examples.stats, examples.ahead_ms, tables)
+        apart = apart_of(examples.sampled)
+        return _Read(parts, early, examples.stats, examples.ahead_ms, apart, tables)
     finally:
         examples.close()
 

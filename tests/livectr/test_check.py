@@ -20,7 +20,7 @@ from livectr.ingest.addresses import kafka_options
 from livectr.ingest.pipeline import load_pipeline
 from livectr.kernels.stream.join import KEPT_AHEAD
 from livectr.simulator.sinks import open_sink
-from tests.livectr.wrong_logs import JOINED, LABELLED, request, row, write_json
+from tests.livectr.wrong_logs import JOINED, LABELLED, request, row, write_json, write_partitions
 
 ROWS = 1_200
 Checks = dict[str, tuple[str, str, str]]
@@ -228,6 +228,61 @@ def test_joins_and_tables(check: Checker) -> None:
     code, checks, _ = check.json(JOINED)
     assert code == 1 and checks["table ads"][2] == "are shown.ad and ads.ad the same ids, written alike?"
     assert "40%" in checks["table ads"][1]
+
+
+@pytest.mark.parametrize(
+    ("place", "change", "advice"),
+    [
+        (
+            lambda one: one["request"] // 3 % 4,
+            {},
+            "clicks is not keyed by user: 50 of 50 with several rows are in several partitions; write it "
+            "again with user as the message key.",
+        ),
+        (
+            lambda one: one["user"] % 3,
+            {},
+            "shown has rows in 4 partitions, clicks in 3; write one of them again with as many partitions as "
+            "the other.",
+        ),
+        (
+            lambda one: (one["user"] + 1) % 4,
+            {},
+            "their message keys are written otherwise (0017 is not 17), or by another partitioner; write "
+            "both topics with the same key, user, and the same partitioner.",
+        ),
+        (
+            lambda one: one["user"] % 4,
+            {"user": 7},
+            "clicks.user is not the user of the impression; write it alike in both topics, or declare "
+            "another column as the key of both, such as request, and write both with it as the message key.",
+        ),
+    ],
+)
+def test_clicks_in_another_partition_than_their_impression_are_told(
+    check: Checker, place: Callable[[Any], int], change: dict[str, Any], advice: str
+) -> None:
+    clicks = [one | change for one in CLICKS]
+    joined(check, clicks=clicks)
+    for topic, rows, by in (
+        ("shown", [request(number) for number in range(ROWS)], lambda one: one["user"] % 4),
+        ("clicks", clicks, place),
+    ):
+        (check.folder / "logs" / topic / "00000-log.jsonl").unlink()
+        write_partitions(check.folder / "logs", topic, rows, by)
+    apart = sum(place(one) != first["user"] % 4 for one, first in zip(clicks, CLICKS, strict=True))
+    code, checks, _ = check.json(JOINED)
+    assert code == 1
+    words = "are in another partition than their impression, so they label nothing"
+    assert checks["partitions"] == (
+        "wrong",
+        f"{apart} of {len(clicks)} clicks ({apart / len(clicks):.0%}) {words}",
+        advice,
+    )
+    assert checks["label join"][:2] == (
+        "right",
+        f"0 of {len(clicks)} clicks have no impression in any partition",
+    )
 
 
 @pytest.mark.parametrize("rows", [300, 1_000])

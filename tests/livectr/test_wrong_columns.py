@@ -18,7 +18,17 @@ from livectr.simulator.sinks import open_sink
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from livectr.trainer.quality import monitor
 from tests.commands import run
-from tests.livectr.wrong_logs import JOINED, LABELLED, Learner, letters, request, row, write_arrow, write_json
+from tests.livectr.wrong_logs import (
+    JOINED,
+    LABELLED,
+    Learner,
+    letters,
+    request,
+    row,
+    write_arrow,
+    write_json,
+    write_partitions,
+)
 from tests.waiting import left_s
 
 
@@ -139,6 +149,36 @@ def test_a_whole_input_with_too_many_bad_rows_ends_with_4(tmp_path: Path, ranks:
     assert manifest is not None and manifest.examples == 1_960
     code, said = trained("--max-bad", "0.02", "--checkpoint", "another")
     assert code == 0 and "rows set aside:" not in said and "1,960 used, 40 set aside" in said
+
+
+def test_clicks_apart_from_their_impressions_end_a_whole_input_with_4(tmp_path: Path, train: Learner) -> None:
+    """They label nothing, as if they had been set aside; keyed like their impressions, they do."""
+    root, clicks = tmp_path / "logs", [request(number) for number in range(0, 400, 3)]
+    write_partitions(root, "shown", [request(number) for number in range(400)], lambda one: one["user"] % 2)
+    write_partitions(root, "clicks", clicks, lambda one: one["request"] // 6 % 2)
+    write_json(root, "ads", [{"ad": number, "category": "c"} for number in range(20)])
+    apart = sum(one["user"] % 2 != one["request"] // 6 % 2 for one in clicks)
+    lost = f"{apart} of {len(clicks)} clicks ({apart / len(clicks):.0%}) are in another partition than their"
+    (tmp_path / "p.py").write_text(JOINED)
+    words = [sys.executable, "-m", "livectr", "train", "--pipeline", "p.py", "--source", "file:logs"]
+    words.append("--until-end")
+    for ranks in ("1", "2"):  # of two ranks, each has the events of a partition
+        done = run(
+            [*words, "--ranks", ranks, "--set", "threads=1"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=left_s(),
+            check=False,
+        )
+        assert done.returncode == 4 and f"{lost} impression, so they label nothing" in done.stderr
+        assert "clicks is not keyed by user: " in done.stderr and "have no row of shown" not in done.stdout
+    code, report, _ = train(JOINED, "--max-bad", "0.9")
+    assert code == 0 and report["rows"]["clicks"]["apart"] == apart / len(clicks)
+    (root / "clicks").rename(tmp_path / "apart")
+    write_partitions(root, "clicks", clicks, lambda one: one["user"] % 2)
+    code, report, _ = train(JOINED)
+    assert code == 0 and report["hints"] == [] and report["stream"]["matched_clicks"] == len(clicks)
 
 
 def test_a_file_that_cannot_be_read_to_its_end_ends_with_4(tmp_path: Path, train: Learner) -> None:

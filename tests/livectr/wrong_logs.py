@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,18 @@ def write_json(root: Path, topic: str, rows: Iterable[Mapping[str, Any]]) -> Non
     (root / topic).mkdir(parents=True, exist_ok=True)
     lines = "".join(json.dumps(one) + "\n" for one in rows)
     (root / topic / "00000-log.jsonl").write_text(lines)
+
+
+def write_partitions(
+    root: Path, topic: str, rows: Iterable[Mapping[str, Any]], partition: Callable[[Mapping[str, Any]], int]
+) -> None:
+    """JSON lines, each in the partition that a function of the row gives."""
+    (root / topic).mkdir(parents=True, exist_ok=True)
+    parts: dict[int, list[str]] = {}
+    for one in rows:
+        parts.setdefault(partition(one), []).append(json.dumps(one) + "\n")
+    for number, lines in parts.items():
+        (root / topic / f"{number:05d}-log.jsonl").write_text("".join(lines))
 
 
 def write_arrow(root: Path, topic: str, rows: list[dict[str, Any]], partitions: int = 1) -> None:

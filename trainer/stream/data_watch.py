@@ -14,7 +14,8 @@ from typing import Any
 
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.dead_letters.usable import TopicRows, complaint, merged
-from livectr.ingest.hints import hints
+from livectr.ingest.hints import END_ROWS, apart_cause, apart_words, hints
+from livectr.ingest.join.apart import Apart, Sampled, apart_of, together
 from livectr.ingest.join.examples import ExampleSource
 from livectr.ingest.pipeline import Pipeline
 from livectr.system.errors import DataError
@@ -83,7 +84,10 @@ class DataWatch(Part):
             self._next_rows = 1.1 * self.totals[0] + 100
         if self._control.rank == 0 and time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + LOOK_EVERY_S
-            self._warn(self._counts(), final=False)
+            counts = self._counts()
+            lonely = counts["unmatched_clicks"] + counts["waiting_clicks"]
+            apart = apart_of(self._source.sampled) if lonely >= END_ROWS else Apart()
+            self._warn(counts, apart, final=False)
 
     def finish(self) -> None:
         """Judge all rows at the end. Collective.
@@ -98,8 +102,13 @@ class DataWatch(Part):
 
         Each mistake is warned of once.
         """
-        self._warn(summed(self._control.gather_json(self._counts())), final=True)
+        shares = self._control.gather_json([self._counts(), self._source.sampled.as_json()])
+        apart = apart_of(together(Sampled.from_json(sample) for _, sample in shares))
+        self._warn(summed([counts for counts, _ in shares]), apart, final=True)
         rows = {topic: counted.as_json() for topic, counted in self._topics.items()}
+        if apart.apart and (clicks := self._pipeline.log.clicks) is not None:
+            words = f"{apart_words(self._pipeline, apart)}: {apart_cause(self._pipeline, apart)}"
+            rows[clicks.topic] |= {"apart": apart.share, "apart_words": words}
         return {
             "rows": rows,
             "hints": list(self._hints.values()),
@@ -129,8 +138,8 @@ class DataWatch(Part):
         }
         return {**stream, "unmatched_clicks": late, "duplicates": again}
 
-    def _warn(self, counts: dict[str, Any], *, final: bool) -> None:
-        for kind, hint in hints(self._pipeline, counts, final=final, fresh=not self._resumed):
+    def _warn(self, counts: dict[str, Any], apart: Apart, *, final: bool) -> None:
+        for kind, hint in hints(self._pipeline, counts, apart, final=final, fresh=not self._resumed):
             if kind not in self._hints and self._control.rank == 0:
                 LOG.warning("%s", hint)
             self._hints[kind] = hint

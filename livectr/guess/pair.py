@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from livectr.guess.columns import LEFT_OUT, Use
 from livectr.guess.delays import MOST_SLACK_S, Delays, delays_of, milliseconds_of, seconds, written
 from livectr.guess.facts import Facts, guess
-from livectr.guess.join_columns import Met, alike, is_id, join_columns, meet
+from livectr.guess.join_columns import Met, alike, is_id, join_columns, meet, together, whole
 from livectr.guess.made import date_time
 from livectr.guess.raw import RawLog
 from livectr.guess.roles import ROW_ORDER, Wanted, time_of
@@ -80,16 +80,16 @@ def pair_of(
     )
     facts = _shown_facts(shown, clicked, replace(wanted, time=shown_time), met, on)
     uses = {name: facts.uses[name] for name in shown.table.column_names}
+    remarks: list[str] = []
     if key is None:
-        both = len(facts.user) == 1 and facts.user[0] in clicked.table.column_names
-        key = facts.user[0] if both else on[0]
+        key, remarks = _key_of_logs(shown, clicked, met, facts, on)
     for name in (*on, key):
         if uses[name].role in (LEFT_OUT, "number", "words", "list"):
             uses[name] = _join_use(shown, clicked, name)
     fills = {name: value for name, value in facts.fills.items() if name not in on and name in uses}
     facts = replace(facts, uses=uses, key=key, fills=fills)
     clicks = _click_facts(clicked, facts, on, clicked_time, clicked_form)
-    return Pair(facts, clicks, tuple(on), delays, _remarks(facts, delays, on))
+    return Pair(facts, clicks, tuple(on), delays, [*remarks, *_remarks(facts, delays, on)])
 
 
 def _shown_facts(shown: RawLog, clicked: RawLog, wanted: Wanted, met: Met, on: Sequence[str]) -> Facts:
@@ -176,6 +176,24 @@ def time_column(log: RawLog, wanted: Wanted, flag: str) -> tuple[str, TimeForm]:
             "whole numbers, epoch milliseconds or another unit."
         )
     return chosen.name[0], form
+
+
+def _key_of_logs(
+    shown: RawLog, clicked: RawLog, met: Met, facts: Facts, on: Sequence[str]
+) -> tuple[str, list[str]]:
+    """Column to key both logs by, and remarks: the user, unless clicks have another one."""
+    user = facts.user[0] if len(facts.user) == 1 else ""
+    if user not in clicked.table.column_names:
+        return on[0], []
+    first, second = (
+        pc.fill_null(whole(together(log.table, [user])).take(pa.array(rows)), "")
+        for log, rows in ((shown, met.shown), (clicked, met.clicked))
+    )
+    differ = pc.sum(pc.not_equal(first, second)).as_py() or 0
+    remark = f"{differ:,} of {len(first):,} clicks have another {user} than their impression"
+    if differ > APART * len(first):
+        return on[0], [remark]
+    return user, [f"{remark}: they are in another partition, and may label nothing"] if differ else []
 
 
 def _join_use(shown: RawLog, clicked: RawLog, name: str) -> Use:

@@ -89,6 +89,33 @@ def test_columns_that_name_an_impression_together(here: Path, capsys: pytest.Cap
     learned(Path("made/pipeline.py"), "file:made/logs", VIEWS, len(clicks))
 
 
+def test_clicks_of_other_users_than_their_impressions_are_keyed_by_the_join(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Accounts in a log and cookies in the other; where few clicks differ, they are counted."""
+    views, clicks = feed(VIEWS)
+    write_lines(here / "views.jsonl", views)
+    write_lines(here / "clicks.jsonl", [click | {"visitor": click["visitor"] + 1000} for click in clicks])
+    pair = ("--impressions", "views.jsonl", "--clicks", "clicks.jsonl")
+    assert init(*pair) == 0
+    out = capsys.readouterr().out
+    assert "joins views.jsonl on view_id; both are keyed by view_id." in out
+    assert f"{len(clicks)} of {len(clicks)} clicks have another visitor than their impression" in out
+    learned(Path("made/pipeline.py"), "file:made/logs", VIEWS, len(clicks))
+    Path("made").rename("first")
+    few = [*clicks[1:], clicks[0] | {"visitor": 1000}]
+    write_lines(here / "clicks.jsonl", few)
+    assert init(*pair) == 0
+    out = capsys.readouterr().out
+    assert "both are keyed by visitor." in out
+    assert f"1 of {len(clicks)} clicks have another visitor than their impression" in out
+    nobody = [click | {"visitor": None} for click in clicks]
+    write_lines(here / "clicks.jsonl", nobody)
+    Path("made").rename("second")
+    assert init(*pair) == 0
+    assert "both are keyed by view_id." in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("all_rows", [False, True])
 def test_clicks_without_times_are_a_label(
     here: Path, capsys: pytest.CaptureFixture[str], all_rows: bool

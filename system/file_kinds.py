@@ -62,7 +62,8 @@ def unlike(path: Path, wanted: str) -> str:
     if kind is not None and wanted in kind.name:  # it is damaged
         return ""
     if kind is not None:
-        cure = "unpack it: gunzip" if kind.suffix == ".gz" else kind.cure  # only init reads .gz, and texts alone
+        # Only `init` and `logs replay` read .gz, and texts alone.
+        cure = "unpack it: gunzip" if kind.suffix == ".gz" else kind.cure
         return f"{path} is {kind.name}, not {wanted}; {cure}"
     if b"\0" not in first:
         return f"{path} is text, not {wanted}; name it .csv or .jsonl"

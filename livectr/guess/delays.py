@@ -9,7 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from livectr.guess.join_columns import Met, whole
+from livectr.guess.join_columns import Met
+from livectr.guess.join_keys import whole
 from livectr.guess.raw import RawLog
 from livectr.ingest.language.streams import CLOCK_SLACK_MS
 from livectr.logs.times import TimeForm, epoch_ms

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from livectr.guess.columns import listed
-from livectr.guess.made import Columns
+from livectr.guess.columns import listed, shortened
+from livectr.guess.join_keys import SEPARATOR, is_id, together, whole
+from livectr.guess.mismatches import check_written_alike, repeats
 from livectr.guess.raw import RawLog
 from livectr.guess.roles import UNIQUE, need
 from livectr.logs.names import names_something
-from livectr.logs.values import Form, valued
 from livectr.system.errors import ConfigError
 
 LEAST_MATCHED = 0.01
 """Share of clicks with an impression from which columns join the logs by a guess."""
 MOST_SHARED, MOSTLY = 1000, 0.5
 """Most impressions that share a request's name, and least share of clicks that have such a name."""
-SEPARATOR = "\x1f"
-Text: TypeAlias = pa.Array | pa.ChunkedArray
 I64 = npt.NDArray[np.int64]
 
 
@@ -58,6 +55,8 @@ def join_columns(shown: RawLog, clicked: RawLog, said: Sequence[str], times: set
     ]
     if said:
         if shared := _shared(shown, said):
+            if (why := repeats(shown, said, times, shared)) is not None:
+                raise why
             finer = next((name for name in common if not _shared(shown, [*said, name])), None)
             raise _too_coarse(shown, clicked, said, shared, finer)
         return tuple(said)
@@ -69,6 +68,13 @@ def join_columns(shown: RawLog, clicked: RawLog, said: Sequence[str], times: set
         best = max(found, key=lambda names: found[names], default=None)
         if best is not None and found[best] >= LEAST_MATCHED:
             return best
+    for name in common:
+        if not (shared := _shared(shown, [name])):
+            check_written_alike(shown, clicked, [name])
+        elif _share_known(shown, clicked, [name]) >= MOSTLY and (
+            why := repeats(shown, [name], times, shared)
+        ):
+            raise why
     for name in filter(names_something, common):
         shared = _shared(shown, [name])
         if 0 < shared <= MOST_SHARED and _share_known(shown, clicked, [name]) >= MOSTLY:
@@ -80,6 +86,23 @@ def join_columns(shown: RawLog, clicked: RawLog, said: Sequence[str], times: set
     )
 
 
+def whole_numbers(
+    shown: RawLog, clicked: RawLog, said: Sequence[str], times: set[str]
+) -> tuple[RawLog, RawLog]:
+    """Logs in which columns that may join them are whole numbers, though one writes 17 as 17.0."""
+    names = [name for name in shown.table.column_names if name in clicked.table.column_names]
+    for name in names:
+        ids = [is_id(log.table.column(name).type) for log in (shown, clicked)]
+        if name in times or all(ids):
+            continue
+        first, second = shown.with_whole(name), clicked.with_whole(name)
+        if all(is_id(log.table.column(name).type) for log in (first, second)) and (
+            name in said or any(ids) or not _shared(first, [name])
+        ):
+            shown, clicked = first, second
+    return shown, clicked
+
+
 def _share_known(shown: RawLog, clicked: RawLog, names: Sequence[str]) -> float:
     """Share of clicks whose values of columns an impression has."""
     keys, others = together(shown.table, names), together(clicked.table, names)
@@ -89,9 +112,9 @@ def _share_known(shown: RawLog, clicked: RawLog, names: Sequence[str]) -> float:
 
 def _shared(shown: RawLog, names: Sequence[str]) -> int:
     """Impressions that share their values of columns, on average; 0: nearly each has its own."""
-    keys = together(shown.table, names)
+    keys = together(shown.table, names).drop_null()
     different = pc.count_distinct(keys).as_py()
-    return 0 if different >= UNIQUE * len(keys) else max(2, round(len(keys) / max(1, different)))
+    return 0 if different >= UNIQUE * len(keys) > 0 else max(2, round(len(keys) / max(1, different)))
 
 
 def _too_coarse(
@@ -146,31 +169,18 @@ def meet(shown: RawLog, clicked: RawLog, on: Sequence[str]) -> Met:
     if not len(found):
         raise ConfigError(
             f"none of {len(keys):,} clicks of {clicked.sample.name} has an impression among {len(names):,} "
-            f"of {shown.sample.name} by {', '.join(on)}; say --on COLUMN that both write alike, or give logs "
-            "of the same time."
+            f"of {shown.sample.name} by {', '.join(on)}{_such(names, keys)}; say --on COLUMN that both write "
+            "alike, or give logs of the same time."
         )
     return Met(np.asarray(places.drop_null().to_numpy(zero_copy_only=False), np.int64), found)
 
 
-def together(rows: Columns, names: Sequence[str], forms: Mapping[str, Form] | None = None) -> pa.ChunkedArray:
-    """Values of columns together as texts, null where one is empty.
-
-    Args:
-        rows: in their forms, or as they were read.
-        names: of the columns.
-        forms: column → form of rows as they were read.
-    """
-    values = [
-        rows.column(name) if forms is None else valued(rows.column(name), forms[name]) for name in names
+def _such(names: pa.ChunkedArray, keys: pa.ChunkedArray) -> str:
+    """Example of the names of impressions, and of those of clicks."""
+    found = [
+        shortened(texts.drop_null()[0].as_py()) for texts in (names, keys) if texts.null_count < len(texts)
     ]
-    texts = [column.cast(pa.string()) for column in values]
-    whole = texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*texts, SEPARATOR)
-    return whole if isinstance(whole, pa.ChunkedArray) else pa.chunked_array([whole])
-
-
-def is_id(kind: pa.DataType) -> bool:
-    """True for a type whose values can join: whole numbers and texts."""
-    return bool(pa.types.is_integer(kind) or pa.types.is_string(kind))
+    return f" ({' and '.join(map(repr, found))}, for instance)".replace(SEPARATOR, ",") if found else ""
 
 
 def _need_id(log: RawLog, name: str) -> None:
@@ -179,8 +189,3 @@ def _need_id(log: RawLog, name: str) -> None:
         raise ConfigError(
             f"--on: {log.sample.name}.{name} holds {kind}; name a column of texts or whole numbers."
         )
-
-
-def whole(values: Text) -> pa.Array:
-    """Values as one array."""
-    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values

@@ -12,8 +12,10 @@ import pyarrow.compute as pc
 
 from livectr.guess.columns import Use
 from livectr.guess.facts import Facts, guess, rate
-from livectr.guess.join_columns import alike, is_id, join_columns, together, whole
+from livectr.guess.join_columns import alike, join_columns, meet, whole_numbers
+from livectr.guess.join_keys import is_id, together, whole
 from livectr.guess.made import Columns, Made, free
+from livectr.guess.mismatches import check_written_alike
 from livectr.guess.pair import with_date_time
 from livectr.guess.raw import RawLog
 from livectr.guess.roles import UNIQUE, Wanted, labels, sample_labels, time_of
@@ -52,8 +54,11 @@ def marked(
     Raises:
         ConfigError: the files cannot be joined, or a guess fails.
     """
+    shown, clicked = whole_numbers(shown.without_repeats(), clicked, on, set())
     on = join_columns(shown, clicked, on, set())
     shown, clicked = alike(shown, clicked, on)
+    check_written_alike(shown, clicked, on)
+    meet(shown, clicked, on)
     found = list[pa.ChunkedArray]()
     yes = _said(clicked)
     if yes is not None:
@@ -72,7 +77,12 @@ def marked(
         return pc.is_in(texts, value_set=keys, skip_nulls=True).cast(pa.int32())
 
     name = free("clicked", shown.table.column_names)
-    made = Made(name, tuple(on), f"1 where {clicked.sample.name} has {' and '.join(on)}", of)
+    why = f"1 where {clicked.sample.name} has {' and '.join(on)}"
+    if shown.sample.whole:
+        known = pc.is_in(keys, value_set=whole(together(shown.table, on)), skip_nulls=True)
+        lost = len(keys) - (pc.sum(known).as_py() or 0)
+        why += f", which for {lost:,} of its {len(keys):,} has no impression" if lost else ""
+    made = Made(name, tuple(on), why, of)
     sample = shown.sample.with_made(made)
     label, _ = sample_labels(sample.table, Wanted(name))
     use = Use("label", "int32", f"{rate(label)}, {made.why}")

@@ -12,8 +12,10 @@ import pyarrow.compute as pc
 from livectr.guess.columns import LEFT_OUT, Use
 from livectr.guess.delays import MOST_SLACK_S, Delays, delays_of, milliseconds_of, seconds, written
 from livectr.guess.facts import Facts, guess
-from livectr.guess.join_columns import Met, alike, is_id, join_columns, meet, together, whole
+from livectr.guess.join_columns import Met, alike, join_columns, meet, whole_numbers
+from livectr.guess.join_keys import is_id, together, whole
 from livectr.guess.made import date_time
+from livectr.guess.mismatches import check_written_alike
 from livectr.guess.raw import RawLog
 from livectr.guess.roles import ROW_ORDER, Wanted, time_of
 from livectr.ingest.language.streams import CLOCK_SLACK_MS
@@ -67,8 +69,11 @@ def pair_of(
     shown_time, shown_form = time_column(shown, wanted, "--time")
     said = click_time or (shown_time if shown_time in clicked.table.column_names else None)
     clicked_time, clicked_form = time_column(clicked, Wanted("", time=said), "--click-time")
-    on = join_columns(shown, clicked, on, {shown_time, clicked_time})
+    rows, times = shown.table.num_rows, {shown_time, clicked_time}
+    shown, clicked = whole_numbers(shown.without_repeats(), clicked, on, times)
+    on = join_columns(shown, clicked, on, times)
     shown, clicked = alike(shown, clicked, on)
+    check_written_alike(shown, clicked, on)
     met = meet(shown, clicked, on)
     _check_partitions(shown, clicked, met, on)
     key = _key_of_topics(shown, clicked)
@@ -80,9 +85,10 @@ def pair_of(
     )
     facts = _shown_facts(shown, clicked, replace(wanted, time=shown_time), met, on)
     uses = {name: facts.uses[name] for name in shown.table.column_names}
-    remarks: list[str] = []
+    remarks = _rows_remarks(shown, on, rows)
     if key is None:
-        key, remarks = _key_of_logs(shown, clicked, met, facts, on)
+        key, other = _key_of_logs(shown, clicked, met, facts, on)
+        remarks += other
     for name in (*on, key):
         if uses[name].role in (LEFT_OUT, "number", "words", "list"):
             uses[name] = _join_use(shown, clicked, name)
@@ -176,6 +182,25 @@ def time_column(log: RawLog, wanted: Wanted, flag: str) -> tuple[str, TimeForm]:
             "whole numbers, epoch milliseconds or another unit."
         )
     return chosen.name[0], form
+
+
+def _rows_remarks(shown: RawLog, on: Sequence[str], rows: int) -> list[str]:
+    """Remarks about impressions that count once, or that no click names.
+
+    Args:
+        shown: impressions without repeats.
+        on: columns that join the logs.
+        rows: of the sample, with repeats.
+    """
+    name, remarks = shown.sample.name, []
+    if repeated := rows - shown.table.num_rows:
+        remarks.append(f"{repeated:,} of {rows:,} rows of {name} repeat another and count once")
+    if empty := together(shown.table, on).null_count:
+        remarks.append(
+            f"{' or '.join(on)} is empty in {empty:,} of {shown.table.num_rows:,} rows of {name}: no click "
+            "names these, and they are set aside"
+        )
+    return remarks
 
 
 def _key_of_logs(

@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from livectr.guess.facts import Sample, joined, read_sample
 from livectr.ingest.addresses import kafka_options, no_answer, no_topic, topic_address
 from livectr.logs.account import Account
 from livectr.logs.arrow_rows import is_plain, plain
 from livectr.logs.json_rows import batch_of, flattened, json_lines
-from livectr.logs.values import STRAY, Form
+from livectr.logs.values import STRAY, Form, form_of_column
 from livectr.system.errors import ConfigError, ConnectError
 
 TOPIC_ROWS = 50_000
@@ -63,13 +64,39 @@ class RawLog:
         return self.sample.table
 
     def retyped(self, names: Iterable[str]) -> RawLog:
-        """The log of a file, with these columns as texts."""
-        table, forms = self.table, dict(self.sample.forms)
+        """The log of a file, with these columns as texts: a column of whole numbers is still read as such."""
+        table = self.table
         for name in names:
             place = table.column_names.index(name)
             table = table.set_column(place, name, table.column(name).cast(pa.string()))
-            forms[name] = Form("string")
+        return replace(self, sample=replace(self.sample, table=table))
+
+    def with_whole(self, name: str) -> RawLog:
+        """The log, with a column of doubles as whole numbers if it holds no others."""
+        column = self.table.column(name)
+        if not pa.types.is_floating(column.type) or not form_of_column(column, is_id=True).kind:
+            return self
+        numbers = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column).cast(pa.int64())
+        table = self.table.set_column(self.table.column_names.index(name), name, numbers)
+        forms = {**self.sample.forms, name: replace(self.sample.forms[name], kind="int64")}
         return replace(self, sample=replace(self.sample, table=table, forms=forms))
+
+    def without_repeats(self) -> RawLog:
+        """The log without rows that are equal to one before them."""
+        rows = self.table.num_rows
+        codes = np.zeros(rows, np.int64)
+        for column in self.table.columns:
+            values = column.combine_chunks()
+            if pa.types.is_nested(values.type):
+                values = pa.array([str(one) for one in values.to_pylist()])
+            of = pc.fill_null(values.dictionary_encode().indices.cast(pa.int64()), -1).to_numpy()
+            different, codes = np.unique(codes * (rows + 1) + of, return_inverse=True)
+            if len(different) == rows:
+                return self
+        first = np.sort(np.unique(codes, return_index=True)[1])
+        keys = None if self.keys is None else self.keys.take(pa.array(first))
+        sample = replace(self.sample, table=self.table.take(pa.array(first)))
+        return replace(self, sample=sample, partition=self.partition[first], keys=keys)
 
 
 def raw_logs(shown: str, clicked: str) -> tuple[RawLog, RawLog]:

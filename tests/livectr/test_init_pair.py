@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kafka import KafkaProducer
@@ -143,6 +144,22 @@ def test_clicks_without_times_are_a_label(
     learned(Path("made/pipeline.py"), "file:made/logs", VIEWS, len(clicks))
 
 
+def test_clicks_without_times_that_mark_nothing_are_told(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pair, _ = joined_by(here, lambda i: f"{i}.0", lambda i: i, csv=True)
+    for name, form in (("strange", "x{}"), ("zeros", "{:05}")):
+        write_table(here / f"{name}.csv", [{"imp": form.format(i)} for i in range(0, VIEWS, 9)])
+    every = [{"imp": i if i % 2 else f"x{i}"} for i in range(0, VIEWS, 9)]
+    write_table(here / "half.csv", every)
+    views = (*pair[:2], "--on", "imp", "--clicks")
+    assert "none of 167 clicks of strange.csv has an impression" in refused(capsys, *views, "strange.csv")
+    assert "imp is in both logs, but 167 of 167 clicks write it" in refused(capsys, *views, "zeros.csv")
+    assert init(*views, "half.csv") == 0
+    out = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "83 of 1,500 are 1" in out and "for 84 of its 167 has no impression" in out
+
+
 def test_logs_that_do_not_join_are_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     views, clicks = feed(VIEWS)
     write_lines(here / "views.jsonl", views)
@@ -165,6 +182,109 @@ def test_logs_that_do_not_join_are_refused(here: Path, capsys: pytest.CaptureFix
     assert "go with --impressions" in refused(capsys, "--from", "views.jsonl", "--clicks", "clicks.jsonl")
     assert "are the same log" in refused(capsys, *pair, "views.jsonl")
     assert "two topics of the same brokers" in refused(capsys, *pair, "kafka://127.0.0.1:1/clicks")
+
+
+def joined_by(
+    here: Path, of_view: Callable[[int], Any], of_click: Callable[[int], Any], *, csv: bool = False
+) -> tuple[list[str], int]:
+    """Flags of two files that join by a column `imp`, and the number of clicks."""
+    views, clicks = feed(VIEWS)
+    names = ("visitor", "product", "at") if csv else (*views[0],)[1:]
+    shown = [{"imp": of_view(i), **{name: v[name] for name in names}} for i, v in enumerate(views)]
+    clicked = [
+        {"imp": of_click(int(c["view_id"][1:])), "visitor": c["visitor"], "at": c["at"]} for c in clicks
+    ]
+    (write_table if csv else write_lines)(here / f"views.{'csv' if csv else 'jsonl'}", shown)
+    write_lines(here / "clicks.jsonl", clicked)
+    return ["--impressions", f"views.{'csv' if csv else 'jsonl'}", "--clicks", "clicks.jsonl"], len(clicks)
+
+
+@pytest.mark.parametrize(
+    ("of_view", "of_click", "csv"),
+    [
+        (lambda i: i, float, False),
+        (lambda i: f"{i}.0", lambda i: i, True),
+        (lambda i: f"{i}.0", lambda i: f"{i}" if i % 9 else "lost", True),
+    ],
+)
+def test_whole_numbers_join_however_they_are_written(
+    here: Path, of_view: Callable[[int], Any], of_click: Callable[[int], Any], csv: bool
+) -> None:
+    """17.0 is 17, in the sample and in the log."""
+    pair, clicks = joined_by(here, of_view, of_click, csv=csv)
+    assert init(*pair) == 0
+    lost = sum(of_click(int(click["view_id"][1:])) == "lost" for click in feed(VIEWS)[1])
+    learned(Path("made/pipeline.py"), "file:made/logs", VIEWS, clicks - lost)
+
+
+@pytest.mark.parametrize(
+    ("of_view", "of_click", "says"),
+    [
+        (
+            lambda i: f"I{i}",
+            lambda i: f"i{i}",
+            "imp is in both logs, but {0} of {0} clicks write it otherwise: 'I{1}' in views.jsonl is 'i{1}' "
+            "in clicks.jsonl; write it alike in both.",
+        ),
+        (
+            lambda i: f"{i:08}",
+            lambda i: i,
+            "imp is in both logs, but {0} of {0} clicks write it otherwise: '{1:08}' in views.jsonl is '{1}' "
+            "in clicks.jsonl; write it alike in both.",
+        ),
+        (
+            lambda i: f"i{i}" if i % 10 else "none",
+            lambda i: f"i{i}",
+            "imp names an impression, but 150 of 1,500 rows of views.jsonl have 'none': leave these rows "
+            "out, or give each its own.",
+        ),
+        (
+            lambda i: f"i{i}" if i % 10 else "",
+            lambda i: f"i{i}" if i % 10 else "",
+            "views.jsonl: 150 of 1,500 rows do not fit (line 1: column 'imp' is empty, not string, and",
+        ),
+    ],
+)
+@pytest.mark.parametrize("on", [(), ("--on", "imp")])
+def test_a_column_that_should_join_is_told_from_one_that_lacks(
+    here: Path,
+    capsys: pytest.CaptureFixture[str],
+    of_view: Callable[[int], Any],
+    of_click: Callable[[int], Any],
+    says: str,
+    on: tuple[str, ...],
+) -> None:
+    pair, clicks = joined_by(here, of_view, of_click)
+    first = int(feed(VIEWS)[1][0]["view_id"][1:])
+    assert says.format(clicks, first) in refused(capsys, *pair, *on)
+
+
+def test_some_clicks_that_are_written_otherwise_are_refused(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They would be lost; clicks of impressions that the log lacks are none of them."""
+    pair, clicks = joined_by(here, lambda i: f"I{i}", lambda i: f"I{i}" if i % 4 else f"i{i}")
+    few = sum(int(click["view_id"][1:]) % 4 == 0 for click in feed(VIEWS)[1])
+    assert f"imp is in both logs, but {few} of {clicks} clicks write it otherwise" in refused(capsys, *pair)
+    pair, clicks = joined_by(here, lambda i: f"I{i}", lambda i: f"I{i}" if i % 4 else f"x{i}")
+    assert init(*pair) == 0
+
+
+def test_impressions_that_are_there_twice_count_once(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Delivery at least once: rows that are equal; with another time they are called so."""
+    views, clicks = feed(VIEWS)
+    write_lines(here / "clicks.jsonl", clicks)
+    write_lines(here / "views.jsonl", [view for view in views for _ in range(2)])
+    pair = ("--impressions", "views.jsonl", "--clicks", "clicks.jsonl")
+    assert init(*pair) == 0
+    assert f"{VIEWS:,} of {2 * VIEWS:,} rows of views.jsonl repeat another and count once." in (
+        capsys.readouterr().out
+    )
+    learned(Path("made/pipeline.py"), "file:made/logs", VIEWS, len(clicks))
+    Path("made").rename("first")
+    write_lines(here / "views.jsonl", [v | {"at": v["at"] + late} for v in views for late in (0, 5)])
+    said = refused(capsys, *pair)
+    assert "2 rows of views.jsonl share each view_id and differ in at alone: is each impression" in said
 
 
 def displays(here: Path) -> None:

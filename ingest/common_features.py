@@ -32,6 +32,7 @@ from livectr.ingest.materialized.features import ExampleFeatures
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.features import Features
+from livectr.ingest.plan.segments import segments
 from livectr.kernels.keys.groups import Bytes, group_rows
 
 I32 = npt.NDArray[np.int32]
@@ -176,6 +177,15 @@ def _merged(common: tuple[int, ...], count: int) -> list[int]:
     """For each of `count` features its number among the common features and then the others."""
     others = [i for i in range(count) if i not in common]
     return np.argsort([*common, *others]).tolist()  # type: ignore[no-any-return]
+
+
+def segments_of(field: int, common: Common, features: AnyFeatures) -> I64:
+    """Key int64[B] of a field for each row (ingest.plan.segments), on the host."""
+    if not isinstance(features, CommonFeatures):
+        return segments(features.ids(), field)
+    if field in common.fields:
+        return segments(features.common.ids(), common.fields.index(field))[features.index]
+    return segments(features.own.ids(), field - sum(other < field for other in common.fields))
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from typing import Any, get_args
 import pyarrow as pa
 
 from livectr.ingest.language import dtypes
+from livectr.ingest.language.calibration import Calibration, check_calibration
 from livectr.ingest.language.content import Content, check_contents
 from livectr.ingest.language.expr import ColumnRef, Expr, RecentRef
 from livectr.ingest.language.policies import TablePolicy, by_table
@@ -71,6 +72,7 @@ class Pipeline:
             Once it is promoted, it is published and served in the champion's place.
         promotion: rule by which a challenger becomes the champion.
         shadows: name → model that is trained and scored for comparison, with its own rows, and never served.
+        calibration: maps the champion's predictions to observed click rates, by segment; None: none.
         content: name → images or texts whose features a sub-model embeds.
         items: look-up table of the ranked items (the ads); pre-rank needs it.
         policies: admission, expiry and eviction of rows: a TablePolicy for all embedding tables, or table →
@@ -96,6 +98,7 @@ class Pipeline:
     challengers: Mapping[str, object] = field(default_factory=dict)
     promotion: Promotion = Promotion()
     shadows: Mapping[str, object] = field(default_factory=dict)
+    calibration: Calibration | None = None
     content: Mapping[str, Content] = field(default_factory=dict)
     items: Table | None = None
     policies: TablePolicy | Mapping[str, TablePolicy] | None = None
@@ -140,6 +143,7 @@ class Pipeline:
         check_contents(self.content, self.plan.sparse)
         check_names(self.challengers, self.shadows)
         check_contest(self.challengers, self.promotion)
+        check_calibration(self.calibration, self.plan.sparse)
         check_models(self.models, self.plan, self.content)
 
     # Features
@@ -181,6 +185,12 @@ class Pipeline:
         }
 
     @property
+    def segment_field(self) -> int | None:
+        """Number of the field whose values are the calibration's segments; None: there are no segments."""
+        by = None if self.calibration is None else self.calibration.by
+        return None if by is None else self.plan.fields.index(by)
+
+    @property
     def contenders(self) -> dict[str, object]:
         """Role → ranking model that may be published, the first champion first."""
         return {"rank": self.rank, **self.challengers}
@@ -194,7 +204,8 @@ class Pipeline:
     def fingerprint(self) -> str:
         """SHA-256 of all that checkpoints and published models depend on.
 
-        The rule of promotion is no part of it: it may change during a run.
+        The rule of promotion and the window of the calibration are no part of it: they may change during a
+        run.
         """
         parts = (
             self.plan.fingerprint,
@@ -209,6 +220,7 @@ class Pipeline:
             sorted(self.content.items()),
             list(self.shadows.items()),
             *([list(self.challengers.items())] if self.challengers else []),
+            *([("calibration", self.calibration.by)] if self.calibration is not None else []),
         )
         return hashlib.sha256("\n".join(map(repr, parts)).encode()).hexdigest()
 

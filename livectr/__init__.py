@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from livectr.client.clients import Client, PreRankClient, RankClient, RecommendClient, RecommendItems
     from livectr.client.failures import CallError
     from livectr.ingest.content.store import ContentStore
+    from livectr.ingest.language.calibration import Calibration
     from livectr.ingest.language.content import Content
     from livectr.ingest.language.event_times import EventTime
     from livectr.ingest.language.policies import TablePolicy
@@ -34,6 +35,7 @@ __version__ = "0.2.0"
 
 _HOMES = {
     "CallError": "livectr.client.failures",
+    "Calibration": "livectr.ingest.language.calibration",
     "Client": "livectr.client.clients",
     "ClientTls": "livectr.client.channels",
     "ConfigError": "livectr.system.errors",
@@ -72,6 +74,7 @@ _MODULES = ("evaluation", "models", "ops")
 """Public modules."""
 
 __all__ = [
+    "Calibration",
     "CallError",
     "Client",
     "ClientTls",

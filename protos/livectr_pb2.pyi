@@ -109,18 +109,22 @@ class Explanations(_message.Message):
     def __init__(self, features: _Optional[_Iterable[str]] = ..., fields: _Optional[int] = ..., candidates: _Optional[_Iterable[_Union[Explanation, _Mapping]]] = ...) -> None: ...
 
 class Explanation(_message.Message):
-    __slots__ = ("index", "logit", "contributions", "keys", "cold_keys")
+    __slots__ = ("index", "logit", "contributions", "keys", "cold_keys", "scale", "shift")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     LOGIT_FIELD_NUMBER: _ClassVar[int]
     CONTRIBUTIONS_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
     COLD_KEYS_FIELD_NUMBER: _ClassVar[int]
+    SCALE_FIELD_NUMBER: _ClassVar[int]
+    SHIFT_FIELD_NUMBER: _ClassVar[int]
     index: int
     logit: float
     contributions: _containers.RepeatedScalarFieldContainer[float]
     keys: _containers.RepeatedScalarFieldContainer[int]
     cold_keys: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, index: _Optional[int] = ..., logit: _Optional[float] = ..., contributions: _Optional[_Iterable[float]] = ..., keys: _Optional[_Iterable[int]] = ..., cold_keys: _Optional[_Iterable[int]] = ...) -> None: ...
+    scale: float
+    shift: float
+    def __init__(self, index: _Optional[int] = ..., logit: _Optional[float] = ..., contributions: _Optional[_Iterable[float]] = ..., keys: _Optional[_Iterable[int]] = ..., cold_keys: _Optional[_Iterable[int]] = ..., scale: _Optional[float] = ..., shift: _Optional[float] = ...) -> None: ...
 
 class RankResponse(_message.Message):
     __slots__ = ("request_id", "version", "model", "index", "pctr", "ecpm", "degraded", "degraded_reason", "side", "explanations")

@@ -44,12 +44,13 @@ from livectr.trainer.publish.boundary import Boundary, Left
 from livectr.trainer.publish.items import ItemCopier
 from livectr.trainer.publish.snapshot import Snapshotter
 from livectr.trainer.publish.values import ValueCopier
+from livectr.trainer.quality.calibrator import Calibrator
 from livectr.trainer.quality.contest import Contest
 from livectr.trainer.quality.evaluation import Evaluation
 from livectr.trainer.quality.final_labels import FinalLabels
 from livectr.trainer.quality.gate import PublishGate
 from livectr.trainer.quality.monitor import Monitor
-from livectr.trainer.quality.predictions import wrong_predictions
+from livectr.trainer.quality.predictions import CALIBRATED, wrong_predictions
 from livectr.trainer.quality.run_quality import RunQuality
 from livectr.trainer.quality.run_record import RunRecord
 from livectr.trainer.quality.seen import ItemCounts
@@ -124,7 +125,8 @@ def build(
     progress = Progress(pipeline, rank, restored.manifest if restored is not None else None)
 
     # parts that hang on the stages, in the order in which examples meet them
-    roles = tuple(step.models)
+    calibrator = Calibrator.of(setup)
+    roles = (*step.models, *([] if pipeline.calibration is None else [CALIBRATED]))
     items, labels, contest = ItemCounts.of(setup), FinalLabels.of(setup, roles), Contest.of(setup)
     quality, gate = RunQuality.of(setup, roles), PublishGate.of(setup)
     record = RunRecord.of(setup, roles, progress.began_ms)
@@ -132,7 +134,7 @@ def build(
         setup.closed(record)
     tables = {name: table for learner in learners for name, table in learner.tables.items()}
     monitor = Monitor.of(setup, tables, roles)
-    some = [items, labels, quality, monitor, contest, gate, record, stream.watch]
+    some = [items, labels, quality, monitor, calibrator, contest, gate, record, stream.watch]
     parts: list[Part] = [part for part in some if part is not None]
 
     if restored is not None:
@@ -179,7 +181,7 @@ def build(
             ),
             refreshes=refreshes,
         )
-    evaluation = Evaluation(parts, items, labels, contest) if rank == 0 else None
+    evaluation = Evaluation(parts, items, labels, contest, calibrator) if rank == 0 else None
     holds = Holds(publisher, gate, step)
     assembled = Parts(
         pipeline=pipeline,
@@ -195,6 +197,7 @@ def build(
         log=quality.log if quality is not None else None,
         record=record,
         monitor=monitor,
+        calibrator=calibrator,
         holds=holds,
         checkpoint=checkpoint,
         publisher=publisher,

@@ -68,7 +68,8 @@ class CommitState:
         snapshots = parts.snapshots
         if snapshots is not None:
             statistics, now_ms = parts.stream.feed.statistics, progress.event_ms
-            snapshots = snapshots.at(statistics, champion, now_ms=now_ms, first_ms=progress.first_ms)
+            maps = parts.calibrator.maps(champion) if parts.calibrator is not None else None
+            snapshots = snapshots.at(statistics, champion, maps, now_ms=now_ms, first_ms=progress.first_ms)
         return CommitState(
             steps=progress.steps,
             examples=progress.examples,

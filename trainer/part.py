@@ -47,6 +47,11 @@ class Scored:
             return self.step
         return self.step - len(self.bounds) + 1 + int(self.bounds.searchsorted(record, "right"))
 
+    @property
+    def served(self) -> F32:
+        """Logits f32[B] of the probabilities that servers answer with: the champion's, calibrated."""
+        return self.logits.get("calibrated", self.logits[self.champion])
+
 
 class Part:
     """Part without state, measures and lines; a part overrides what it has.

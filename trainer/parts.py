@@ -21,6 +21,7 @@ from livectr.trainer.options import TrainOptions
 from livectr.trainer.part import Part
 from livectr.trainer.progress import Progress
 from livectr.trainer.publish.snapshot import Snapshotter
+from livectr.trainer.quality.calibrator import Calibrator
 from livectr.trainer.quality.evaluation import Evaluation
 from livectr.trainer.quality.monitor import Monitor
 from livectr.trainer.quality.predictions import PredictionLog
@@ -43,6 +44,7 @@ class Parts:
         evaluation: of rank 0.
         log: predictions; of rank 0, if they are kept.
         record: writes the run log; of rank 0, if there is one.
+        calibrator: of rank 0, if the pipeline is calibrated.
         checkpoint, publisher: None if the run has no place for them.
         snapshots: copies versions, as of this run's start; None: nothing is published.
     """
@@ -60,6 +62,7 @@ class Parts:
     log: PredictionLog | None
     record: RunRecord | None
     monitor: Monitor
+    calibrator: Calibrator | None
     holds: Holds
     checkpoint: Checkpointer | None
     publisher: Publisher | None

@@ -31,6 +31,9 @@ class Report:
             (models.precision.arithmetic_name).
         products: library of products that are fp32 (models.library).
         prerank: measures of the pre-rank model.
+        calibrated: measures of the ranking model with calibrated logits; {} without calibration.
+        segments: number of the calibration's segments, of those judged by 500 clicks, and of these the lowest
+            and highest calibration, raw and calibrated; {} without calibration.
         contest: the champion, the step since which it is the champion, and the number of changes; {} without
             challengers.
         challengers: name of a challenger → its measures.
@@ -72,6 +75,8 @@ class Report:
     cold_users_left_out: int | None = None
     last_20_percent: dict[str, float | None] = field(default_factory=dict)
     prerank: dict[str, Any] = field(default_factory=dict)
+    calibrated: dict[str, Any] = field(default_factory=dict)
+    segments: dict[str, Any] = field(default_factory=dict)
     contest: dict[str, Any] = field(default_factory=dict)
     challengers: dict[str, dict[str, Any]] = field(default_factory=dict)
     shadows: dict[str, dict[str, Any]] = field(default_factory=dict)

@@ -13,8 +13,8 @@ from livectr.ingest.plan.dag import FeaturePlan
 from livectr.system.errors import ConfigError
 
 SERVED = ("rank", "prerank")
-RESERVED = ("adam", "content", "des", "features")
-"""Begin of names of tensors that belong to no model."""
+RESERVED = ("adam", "calibrated", "calibration", "content", "des", "features", "segment")
+"""Begin of names of tensors, and columns of predictions, that belong to no model."""
 
 
 def check_names(challengers: Iterable[str], shadows: Iterable[str]) -> None:

@@ -182,7 +182,8 @@ ALERTS = (
         "30m",
         "({0} > 1.1 or {0} < 0.9) and {1} >= 1000",
         (
-            f"{_OF} (livectr_calibration_ratio and livectr_champion == 1)",
+            f'{_OF} (livectr_calibration_ratio{{model="calibrated"}} or on (namespace) '
+            "(livectr_calibration_ratio and livectr_champion == 1))",
             f"{_OF} (livectr_window_clicks)",
         ),
         "The model in {{ $labels.namespace }} predicts over 10 % more or fewer clicks than come",

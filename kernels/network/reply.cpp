@@ -40,8 +40,11 @@ const Candidate* sorted(Candidate* from, Candidate* to, int64_t n) {
 
 namespace livectr::reply {
 
-void probabilities(const float* logits, int64_t n, double* out) {
-    for (int64_t i = 0; i < n; ++i) out[i] = 1.0 / (1.0 + std::exp(-static_cast<double>(logits[i])));
+void probabilities(const float* logits, const float* scale, const float* shift, int64_t n, double* out) {
+    for (int64_t i = 0; i < n; ++i) {
+        const double logit = scale ? double(scale[i]) * logits[i] + shift[i] : logits[i];
+        out[i] = 1.0 / (1.0 + std::exp(-logit));
+    }
 }
 
 int64_t pack(const double* pctr, const double* bids, int64_t n, const int64_t* fields, Candidate* memory,
@@ -69,7 +72,9 @@ int64_t pack(const double* pctr, const double* bids, int64_t n, const int64_t* f
 
 extern "C" {
 
-void reply_probabilities(const float* logits, int64_t n, double* out) { livectr::reply::probabilities(logits, n, out); }
+void reply_probabilities(const float* logits, const float* scale, const float* shift, int64_t n, double* out) {
+    livectr::reply::probabilities(logits, scale, shift, n, out);
+}
 
 int64_t reply_most_bytes(int64_t n) { return livectr::reply::most_bytes(n); }
 

@@ -13,8 +13,9 @@ struct Candidate {
 // Bound of the bytes of a packed reply of n candidates.
 constexpr int64_t most_bytes(int64_t n) { return 3 * 2 * 10 + (5 + 4 + 8) * n; }
 
-// Click probabilities out[n] of logits.
-void probabilities(const float* logits, int64_t n, double* out);
+// Click probabilities out[n] of logits, of calibrated ones with scale[n] and shift[n]: null, or
+// logit -> scale * logit + shift.
+void probabilities(const float* logits, const float* scale, const float* shift, int64_t n, double* out);
 
 // Packs order, probabilities and revenues bid * pctr of n candidates, best revenue first, as repeated fields
 // fields[0] (uint32), fields[1] (float), fields[2] (double). memory[2 n] is scratch. Returns the number of bytes, of

@@ -69,10 +69,17 @@ def pack_texts(texts: pa.Array, field: int, inner: int) -> bytes:
     return out.tobytes()
 
 
-def probabilities(logits: F32) -> F64:
-    """Click probabilities f64[n] of logits f32[n]: their logistic function, in float64."""
+def probabilities(logits: F32, lines: tuple[F32, F32] | None = None) -> F64:
+    """Click probabilities f64[n] of logits f32[n]: their logistic function, in float64.
+
+    Args:
+        logits: f32[n].
+        lines: scale and shift f32[n] of each logit's calibration; None: they are not calibrated.
+    """
     logits, out = contiguous(logits, np.float32, (None,)), np.empty(len(logits))
-    _library().reply_probabilities(address(logits), len(logits), address(out))
+    held = [contiguous(each, np.float32, (len(logits),)) for each in lines or ()]
+    scale, shift = map(address, held) if held else (None, None)
+    _library().reply_probabilities(address(logits), scale, shift, len(logits), address(out))
     return out
 
 
@@ -86,5 +93,5 @@ def _library() -> ctypes.CDLL:
     library.pack_texts.argtypes = [pointer, pointer, number, number, number, pointer]
     library.reply_most_bytes.restype, library.reply_most_bytes.argtypes = number, [number]
     library.reply_probabilities.restype = None
-    library.reply_probabilities.argtypes = [pointer, number, pointer]
+    library.reply_probabilities.argtypes = [pointer, pointer, pointer, number, pointer]
     return library

@@ -7,6 +7,7 @@
 // computes it, and calls again with what it found. Its arrays lie in the memory of its features.
 #include "network/forward.hpp"
 #include "network/reply.hpp"
+#include "request/calibration.hpp"
 #include "request/look_up.hpp"
 #include "request/partials.hpp"
 
@@ -34,6 +35,7 @@ struct Snapshot {
     std::vector<int32_t> dense_of_items;
     int32_t fields;  // of the network: dense numbers have the numbers after them
     bool items;      // some features are the items': their partial results are given, or computed from the rows' own
+    Calibration calibration;
 
     int64_t width() const { return int64_t(dense.size() + dense_of_items.size()); }
 };
@@ -54,6 +56,7 @@ struct Call {
     int64_t* counts;  // [bounds_count + 1], result if there are bids
     // Results, in the features' memory.
     const float* logits;  // [rows]
+    const float* lines;   // [2, rows], scale and shift of the logits' calibration; null: they are not calibrated
     const uint8_t* out;   // [bytes], reply if there are bids
     int64_t bytes;
     double total;  // of the probabilities
@@ -138,9 +141,13 @@ Outcome score(const Snapshot& of, Call& call) {
     call.logits = logits;
     call.scored_at = livectr::SwapLock::seconds();
 
+    float* const lines = of.calibration ? arena.take<float>(2 * rows) : nullptr;
+    if (lines) of.calibration.lines(features, lines, lines + rows);
+    call.lines = lines;
+
     if (call.bids) {
         auto* const pctr = arena.take<double>(rows);
-        livectr::reply::probabilities(logits, rows, pctr);
+        livectr::reply::probabilities(logits, lines, lines ? lines + rows : nullptr, rows, pctr);
         call.total = std::accumulate(pctr, pctr + rows, 0.0);
         count_values(pctr, rows, call.bounds, call.bounds_count, call.counts);
         auto* const out = arena.take<uint8_t>(livectr::reply::most_bytes(rows));
@@ -157,9 +164,12 @@ extern "C" {
 
 // sizes: shared fields, own fields, values of a row, value at which a vector begins, fields of the network, then the
 // lengths of the lists that follow each other in `numbers`: shared fields, own fields and the items' fields as pairs
-// (place, number), columns of dense numbers, and the items'. Returns null without memory.
+// (place, number), columns of dense numbers, and the items'; then whether there are features of items; then of the
+// calibration the place of its field (-1: none) and whether that is shared, and its segments (-1: nothing is
+// calibrated), with keys[segments], scale[segments + 1] and shift[segments + 1]. Returns null without memory.
 Snapshot* snapshot_new(livectr::SwapLock* lock, int64_t version, const void* tables, const Network* network,
-                       const int64_t* sizes, const int32_t* numbers) {
+                       const int64_t* sizes, const int32_t* numbers, const int64_t* keys, const float* scale,
+                       const float* shift) {
     try {
         std::unique_ptr<Snapshot> made(
             new Snapshot{{lock, version, tables, sizes[0], sizes[1], sizes[2]}, network, sizes[3]});
@@ -178,6 +188,13 @@ Snapshot* snapshot_new(livectr::SwapLock* lock, int64_t version, const void* tab
         columns(to.dense, sizes[8]);
         columns(to.dense_of_items, sizes[9]);
         to.items = sizes[10];
+        if (const int64_t segments = sizes[13]; segments >= 0) {
+            to.calibration.place = sizes[11];
+            to.calibration.shared = sizes[12];
+            to.calibration.keys.assign(keys, keys + segments);
+            to.calibration.scale.assign(scale, scale + segments + 1);
+            to.calibration.shift.assign(shift, shift + segments + 1);
+        }
         return made.release();
     } catch (const std::bad_alloc&) {
         return nullptr;

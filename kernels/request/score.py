@@ -16,7 +16,7 @@ from livectr.kernels.request.features import FeatureMemory
 from livectr.kernels.request.look_up import CompiledSnapshot
 from livectr.kernels.request.partials import Partials
 from livectr.kernels.request.swap_lock import SwapLock
-from livectr.kernels.runtime.arrays import address, bytes_at, copied
+from livectr.kernels.runtime.arrays import address, addresses, bytes_at, copied
 from livectr.kernels.runtime.library import kernel_library
 from livectr.kernels.table.field_tables import FieldTables
 
@@ -25,6 +25,8 @@ F64 = npt.NDArray[np.float64]
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
 Pairs = Sequence[tuple[int, int]]
+
+_I64, _F32 = np.dtype(np.int64), np.dtype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,25 @@ class Reads:
         return np.array([*pairs, *self.dense, *self.dense_of_items], np.int32)
 
 
+@dataclass(frozen=True)
+class Lines:
+    """Calibration of a version: logit → scale · logit + shift, by segment.
+
+    Args:
+        place: of the segments' field among the shared fields, or among the rows' own; None: no segments.
+        shared: the field is one of the shared ones.
+        keys: i64[S], rising: keys of the segments.
+        scale: f32[S + 1], of each segment, and last of other rows.
+        shift: f32[S + 1], likewise.
+    """
+
+    place: int | None
+    shared: bool
+    keys: I64
+    scale: F32
+    shift: F32
+
+
 class Snapshot(CompiledSnapshot):
     """State of a version that scores candidates.
 
@@ -66,6 +87,7 @@ class Snapshot(CompiledSnapshot):
         shared: number of shared fields.
         network: of the version.
         reads: inputs of the network.
+        lines: its calibration; None: it is not calibrated.
 
     Raises:
         ValueError: rows without the network's values.
@@ -79,18 +101,37 @@ class Snapshot(CompiledSnapshot):
         shared: int,
         network: ForwardNetwork,
         reads: Reads,
+        lines: Lines | None = None,
     ) -> None:
         shape, own = network.shape, len(tables.fields) - shared
         if tables.fields and not shape.wide <= reads.first <= tables.dim - shape.dim:
             raise ValueError(f"rows of {tables.dim} values have no {shape.dim} from {reads.first} on")
         lists = reads.shared, reads.own, reads.items, reads.dense, reads.dense_of_items
         sizes = (shared, own, tables.dim, reads.first, shape.fields, *map(len, lists), reads.has_items)
-        words, numbers = np.array(sizes, np.int64), reads.numbers
+        segments, arrays = _segments(lines, shared, own)
+        words, numbers = np.array((*sizes, *segments), np.int64), reads.numbers
         handle = _library().snapshot_new(
-            lock.handle, version, tables.handle, network.handle, address(words), address(numbers)
+            lock.handle, version, tables.handle, network.handle, address(words), address(numbers), *arrays
         )
         calls = _library().snapshot_delete, _library().snapshot_score
         super().__init__(handle, *calls, lock, tables, network)
+
+
+def _segments(lines: Lines | None, shared: int, own: int) -> tuple[tuple[int, int, int], list[int | None]]:
+    """Place of the segments' field, shared or not, and segments; addresses of keys, scale and shift.
+
+    Args:
+        lines: calibration.
+        shared: number of shared fields.
+        own: number of the rows' own fields.
+    """
+    if lines is None:
+        return (-1, 0, -1), [None] * 3
+    count, place = len(lines.keys), -1 if lines.place is None else lines.place
+    if place >= (shared if lines.shared else own):
+        raise ValueError(f"the calibration reads field {place} of those of a batch")
+    wanted = ((lines.keys, _I64, count), (lines.scale, _F32, count + 1), (lines.shift, _F32, count + 1))
+    return (place, int(lines.shared), count), [*addresses(wanted)]
 
 
 class _Words(ctypes.Structure):
@@ -103,7 +144,7 @@ class _Words(ctypes.Structure):
         ("kept_is_given", ctypes.c_int64),
         *((name, ctypes.c_void_p) for name in ("bids", "reply_fields", "bounds")),
         ("bounds_count", ctypes.c_int64),
-        *((name, ctypes.c_void_p) for name in ("counts", "logits", "out")),
+        *((name, ctypes.c_void_p) for name in ("counts", "logits", "lines", "out")),
         ("bytes", ctypes.c_int64),
         *((name, ctypes.c_double) for name in ("total", "looked_up_at", "scored_at")),
     )
@@ -168,6 +209,14 @@ class ScoreCall:
         return copied(self.words.logits, np.float32, self._features.rows)
 
     @property
+    def lines(self) -> tuple[F32, F32] | None:
+        """Scale and shift f32[rows] of the logits' calibration; None: they are not calibrated."""
+        if not self.words.lines:
+            return None
+        scale, shift = np.split(copied(self.words.lines, np.float32, 2 * self._features.rows), 2)
+        return scale, shift
+
+    @property
     def item_keys(self) -> I64:
         """Keys i64[rows] of the candidates' items."""
         return copied(self._features.items, np.int64, self._features.rows)
@@ -200,7 +249,7 @@ def _library() -> ctypes.CDLL:
     library = kernel_library()
     pointer = ctypes.c_void_p
     library.snapshot_new.restype = pointer
-    library.snapshot_new.argtypes = [pointer, ctypes.c_int64, *[pointer] * 4]
+    library.snapshot_new.argtypes = [pointer, ctypes.c_int64, *[pointer] * 7]
     library.snapshot_delete.restype, library.snapshot_delete.argtypes = None, [pointer]
     library.snapshot_score.restype, library.snapshot_score.argtypes = ctypes.c_int64, [pointer, pointer]
     return library

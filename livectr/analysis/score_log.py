@@ -45,7 +45,15 @@ from livectr.trainer.checkpoint.manifest import folder_of
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.content.contents import FOLDER
 from livectr.trainer.quality.final_labels import with_final_labels
-from livectr.trainer.quality.predictions import PredictionLog, Records, layout, read_predictions, records
+from livectr.trainer.quality.predictions import (
+    CALIBRATED,
+    PredictionLog,
+    Records,
+    layout,
+    read_predictions,
+    records,
+    roles_of,
+)
 from livectr.trainer.quality.seen import NOT_COUNTED, ItemCounts
 from livectr.trainer.run import compute_threads
 
@@ -226,7 +234,8 @@ class _Scores:
         if pipeline.items is not None:
             self._items = ItemCounts()
             self._items.load(restored.state(ItemCounts.kind))
-        self._held: list[Records] = [np.empty(0, layout([ROLE]))]
+        self._roles = (ROLE,) if pipeline.calibration is None else (ROLE, CALIBRATED)
+        self._held: list[Records] = [np.empty(0, layout(self._roles))]
         self._places: list[Places] = [np.empty(0, PLACE)]
         self._late: list[npt.NDArray[np.bool_]] = [np.empty(0, np.bool_)]
         self._rows, self._reported = 0, time.monotonic()
@@ -239,6 +248,10 @@ class _Scores:
         self.failed += int(np.count_nonzero(features.failed & ~batch.final))
         if not len(good):
             return
+        features = features.take(good)
+        logits = {ROLE: self._scorer.logits(features)}
+        if CALIBRATED in self._roles:
+            logits[CALIBRATED] = self._scorer.calibrated(features, logits[ROLE]).astype(np.float32)
         seen = np.full(len(batch), NOT_COUNTED, np.uint32)
         if self._items is not None:
             seen = self._items.learned(batch.item)
@@ -249,8 +262,9 @@ class _Scores:
                 item=batch.item[good],
                 time_ms=batch.time_ms[good],
                 seen=seen[good],
-                logits={ROLE: self._scorer.logits(features.take(good))},
+                logits=logits,
                 label=batch.label[good],
+                segment=self._scorer.segments(features),
             )
         )
         places = np.empty(len(good), PLACE)
@@ -323,7 +337,7 @@ def _check_some(scored: Scored, scoring: Scoring) -> None:
 
 
 def _write(folder: Path, held: Records, places: Places, scored: Scored) -> None:
-    with PredictionLog(folder / PREDICTIONS, [ROLE]) as log:
+    with PredictionLog(folder / PREDICTIONS, roles_of(held)) as log:
         for start in range(0, len(held), COPIED_ROWS):
             log.append(held[start : start + COPIED_ROWS])
         log.sync()

@@ -85,6 +85,10 @@ def show_pipeline(
     for name, model in pipeline.challengers.items():
         _model_rows(models, f"challenger {name}", model)
     console.print(models)
+    if pipeline.calibration is not None:
+        by = f"by {pipeline.calibration.by}" if pipeline.calibration.by else "over all examples"
+        clicks = f"{pipeline.calibration.window_clicks:,}"
+        console.print(f"predictions are calibrated {by}, over {clicks} clicks", highlight=False)
     if pipeline.challengers:
         rule = pipeline.promotion
         console.print(

@@ -25,6 +25,7 @@ from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.language.content import content_of
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
+from livectr.ingest.plan.segments import NO_SEGMENT, segments
 from livectr.kernels.table.from_zero import start_at_zero
 from livectr.kernels.table.rows import values_only
 from livectr.kernels.table.table import DynamicTable
@@ -38,11 +39,13 @@ from livectr.models.inputs import Gathered, Gathers, Ragged
 from livectr.models.roles import role_slices, row_segments
 from livectr.models.two_tower import TwoTowerModel
 from livectr.models.weights import loaded
+from livectr.store.calibration import SegmentMaps
 from livectr.store.layout import CONTENT
 from livectr.system.errors import ConfigError
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.content.contents import FOLDER
 from livectr.trainer.des.from_zero import saved_from_zero
+from livectr.trainer.quality.calibrator import Calibrator, saved_maps
 from livectr.trainer.quality.champion import CONTEST, champion_of
 
 I32 = npt.NDArray[np.int32]
@@ -144,6 +147,9 @@ class CheckpointScorer:
                 loaded(model, dense, f"{role}.", f"the checkpoint's {role} model"), slices[role], gathers
             )
         self.statistics = Statistics(pipeline.plan).load(restored.statistics())
+        self._segment, self._maps = pipeline.segment_field, None
+        if pipeline.calibration is not None:
+            self._maps = saved_maps(restored.state(Calibrator.kind), self.champion) or SegmentMaps.identity()
         wanted = [field for model in self._models.values() for field in model.gathers.content]
         self._contents = _contents(pipeline, wanted, restored.checkpoint, folders, dense)
         self._vectors = {name: _Vectors.of(*given) for name, given in vectors.items()}
@@ -160,13 +166,25 @@ class CheckpointScorer:
         return pctr
 
     def column_logits(self, columns: pa.RecordBatch) -> F64:
-        """Logits float64[n] of rows of the plan's roots; see `logits`."""
+        """Calibrated logits float64[n] of rows of the plan's roots; see `logits`."""
         parts = [
-            self.logits(features).astype(np.float64)
+            self.calibrated(features, self.logits(features))
             for features in extracted(self._plan, columns, self.statistics)
             if features.rows
         ]
         return np.concatenate([*parts, np.empty(0)])
+
+    def calibrated(self, features: Features, logits: F32) -> F64:
+        """Logits float64[B] of the served probabilities: logits f32[B] of the ranking model, calibrated."""
+        if self._maps is None:
+            return logits.astype(np.float64)
+        return self._maps(logits, self.segments(features))
+
+    def segments(self, features: Features) -> I64:
+        """Calibration segments i64[B] of B rows."""
+        if self._segment is None:
+            return np.full(features.rows, NO_SEGMENT, np.int64)
+        return segments(features, self._segment)
 
     @torch.inference_mode()
     def logits(self, features: Features, role: str | None = None) -> F32:

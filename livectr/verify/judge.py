@@ -164,11 +164,12 @@ class Judge:
         parts, done = [], 0
         for features in extracted(plan, batch, scorer.statistics):
             if items is None:
-                logits = scorer.logits(features)
+                logits = scorer.calibrated(features, scorer.logits(features))
             else:
-                logits = scorer.prerank_logits(features, items[done : done + features.rows])
+                ranked = scorer.prerank_logits(features, items[done : done + features.rows])
+                logits = ranked.astype(np.float64)
             done += features.rows
-            parts.append(logits.astype(np.float64))
+            parts.append(logits)
             for spec in self._pipeline.fields:
                 keys = features.field(spec.index)[1]
                 self.keys += len(keys)

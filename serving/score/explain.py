@@ -63,7 +63,12 @@ class Explainer:
             self._one.release()
 
     def explain(
-        self, lookup: VersionLookup, scorer: RankScorer, inputs: ModelInputs, logits: F32, rows: Sequence[int]
+        self,
+        lookup: VersionLookup,
+        scorer: RankScorer,
+        inputs: ModelInputs,
+        scores: tuple[F32, tuple[F32, F32] | None],
+        rows: Sequence[int],
     ) -> Any:
         """Explain the scores of some candidates; Explanations.
 
@@ -71,9 +76,10 @@ class Explainer:
             lookup: version that gave the scores.
             scorer: of this version.
             inputs: of all n candidates.
-            logits: f32[n], of all candidates.
+            scores: logits f32[n] of all candidates, and scale and shift f32[n] of their calibration.
             rows: places of the candidates to explain.
         """
+        logits, (scale, shift) = scores[0], scores[1] or (None, None)
         keys = [self._keys(inputs.features, row) for row in rows]
         cold = self._cold(lookup, keys)
         metrics.EXPLAINED.inc(len(rows))
@@ -89,6 +95,8 @@ class Explainer:
                     cold_keys=[]
                     if cold is None
                     else [int(cold_in(c, k)) for c, k in zip(cold, own, strict=True)],
+                    scale=None if scale is None else scale[row],
+                    shift=None if shift is None else shift[row],
                 )
                 for row, own in zip(rows, keys, strict=True)
             ],

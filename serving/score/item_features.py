@@ -48,7 +48,8 @@ def split_plan(pipeline: Pipeline) -> SplitPlan | None:
     """Split a pipeline's plan, for any of its contenders; None: no partial result may be kept.
 
     Vectors that a model reads apart from its first layer, for attention, are not in a partial result: their
-    fields are in the rest. A model that only torch computes keeps none.
+    fields are in the rest, and so is the field of the calibration's segments. A model that only torch
+    computes keeps none.
     """
     column, plan = pipeline.item_column, pipeline.plan
     configs = [config for config in pipeline.contenders.values() if isinstance(config, ModelConfig)]
@@ -57,7 +58,8 @@ def split_plan(pipeline: Pipeline) -> SplitPlan | None:
     known = {root.name for root in pipeline.item_roots}
     gathers = [config.gathers(plan.fields) for config in configs]
     apart = set(chain.from_iterable((*g.pooled, *g.sequences, *g.content) for g in gathers))
-    items = [spec.name for spec in pipeline.item_fields if spec.name not in apart]
+    segment = None if pipeline.segment_field is None else plan.fields[pipeline.segment_field]
+    items = [spec.name for spec in pipeline.item_fields if spec.name not in apart and spec.name != segment]
     rest = [name for name in plan.fields if name not in items]
     if not items or not rest:
         return None

@@ -77,12 +77,13 @@ class RankScores:
         version: number of the version.
         model: name of its ranking model.
         size: n.
-        logits: f32[n]; none with a packed reply.
+        logits: f32[n], of the model; none with a packed reply.
         complete: False if a row may be missing.
         inputs: of the model, all of them; None: they were not asked for.
         reply: fields of a packed reply, on the wire; empty: it is not packed yet.
         counts: i64[m + 1], click probabilities of a packed reply by the bounds of their histogram.
         total: sum of these probabilities.
+        lines: scale and shift f32[n] of the logits' calibration; None: they are not calibrated.
     """
 
     version: int
@@ -94,11 +95,12 @@ class RankScores:
     reply: bytes = b""
     counts: I64 | None = None
     total: float = 0.0
+    lines: tuple[F32, F32] | None = None
 
     @property
     def pctr(self) -> F64:
         """Click probabilities f64[n]; none with a packed reply."""
-        return probabilities(self.logits)
+        return probabilities(self.logits, self.lines)
 
 
 class Ranker:
@@ -168,7 +170,9 @@ class Ranker:
             best = np.argsort(-request.bids * scores.pctr, kind="stable")[:explain].tolist()
             scorer = rank_scorer(lookup.version)
             assert scores.inputs is not None  # they are whole
-            explained = self._explainer.explain(lookup, scorer, scores.inputs, scores.logits, best)
+            explained = self._explainer.explain(
+                lookup, scorer, scores.inputs, (scores.logits, scores.lines), best
+            )
             call.ended("explain")
             return scores, explained
 
@@ -216,6 +220,7 @@ class Ranker:
             lookup, scorer, plan, run, items, call, self._revenues if bids else None, bids
         )
         logits, reply = (_NO_LOGITS, scored.reply()) if bids else (scored.logits, b"")
+        lines = None if bids else scored.lines
         read, read_at = plan.features.end(run)
         call.read_live(read_at, version.manifest.created_ms)
         complete = complete and lookup.complete and read
@@ -230,6 +235,7 @@ class Ranker:
             reply,
             counts,
             scored.words.total,
+            lines,
         )
 
     def _in_stages(
@@ -249,7 +255,9 @@ class Ranker:
         call.ended("score")
         call.read_live(inputs.read_at, lookup.version.manifest.created_ms)
         complete = complete and lookup.complete
-        return RankScores(lookup.version.number, scorer.name, len(logits), logits, complete, inputs)
+        lines = scorer.lines(*plan.ordered(inputs.features))
+        number, size = lookup.version.number, len(logits)
+        return RankScores(number, scorer.name, size, logits, complete, inputs, lines=lines)
 
     def close(self) -> None:
         """Write what is left of the served log."""

@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from livectr.ingest.extract.sharing import SharedFeatures
 from livectr.ingest.pipeline import Pipeline
+from livectr.ingest.plan.segments import NO_SEGMENT, segments
 from livectr.kernels.network.forward import Kept
-from livectr.kernels.request.score import Snapshot
+from livectr.kernels.request.score import Lines, Snapshot
 from livectr.models.configs import model_configs
 from livectr.models.forward import ItemFeatures, compiled_forward
 from livectr.models.inputs import Columns, Gathered
@@ -25,6 +27,7 @@ from livectr.serving.score.published import loaded_role, published_statistics, s
 from livectr.serving.score.snapshots import Snapshots
 from livectr.serving.version.loader import ModelVersion
 from livectr.serving.version.near_cache import NearCache
+from livectr.store.calibration import PREFIX, SegmentMaps
 from livectr.store.layout import F32
 from livectr.system.errors import MismatchError
 
@@ -47,6 +50,7 @@ class RankScorer(Snapshots[Snapshot]):
         sequences: fields of which the model reads the vector of each key.
         content: fields of which the model reads the content.
         in_one_call: a compiled call computes the model from pooled vectors and dense features alone.
+        maps: calibration of its logits; None: the version is not calibrated.
 
     Raises:
         MismatchError: the pipeline has no such contender, or the weights are of another model.
@@ -77,6 +81,8 @@ class RankScorer(Snapshots[Snapshot]):
         self._forward = compiled_forward(self._model, len(plan.fields), len(plan.dense_names), items)
         self.in_one_call = self._forward is not None and not self._gathers
         self.statistics = published_statistics(pipeline, dense)
+        self.maps = SegmentMaps.from_arrays({n: t.numpy() for n, t in dense.items() if n.startswith(PREFIX)})
+        self._segment = pipeline.segment_field
 
     @property
     def partial_size(self) -> int:
@@ -94,7 +100,32 @@ class RankScorer(Snapshots[Snapshot]):
             len(order.shared),
             self._forward.network,
             self._forward.reads(order.own, order.shared, self._slice.start),
+            None if self.maps is None else self._lines(self.maps, order),
         )
+
+    def _lines(self, maps: SegmentMaps, order: FieldOrder) -> Lines:
+        """Calibration of batches with fields in an order."""
+        shared = self._segment in order.shared
+        fields = order.shared if shared else order.own
+        place = None if self._segment is None else fields.index(self._segment)
+        return Lines(place, shared, maps.keys, maps.scale, maps.shift)
+
+    def lines(self, order: FieldOrder, features: SharedFeatures) -> tuple[F32, F32] | None:
+        """Scale and shift f32[n] of the rows' calibration; None: the version is not calibrated.
+
+        Args:
+            order: of the features' fields.
+            features: of n rows.
+        """
+        if self.maps is None:
+            return None
+        rows, of = features.own.rows, self._lines(self.maps, order)
+        if of.place is None:
+            segment = np.full(1, NO_SEGMENT)
+        else:
+            segment = segments(features.shared if of.shared else features.own, of.place)
+        scale, shift = self.maps.of(segment if len(segment) == rows else np.repeat(segment, rows))
+        return scale, shift
 
     def item_partials(self, vectors: FieldVectors, dense: F32) -> F32:
         """Partial results f32[m, S] of m items (DES's M_j). There are items.

@@ -21,6 +21,7 @@ import torch
 import livectr
 from livectr import ConfigError, Content, ContentStore, Pipeline, Stream, Table, labelled, ops
 from livectr.evaluation import read_predictions
+from livectr.ingest.language.calibration import Calibration
 from livectr.ingest.language.keys import hash_strings
 from livectr.models import DICM, LR, DeepFM, EmbeddingModel, adagrad, ftrl
 from livectr.models.base import ModelConfig
@@ -395,8 +396,13 @@ PICTURES = pipeline(
     ids=str,
 )
 def test_scores_are_those_that_the_trainer_gives_next(model: str, values: Any, tmp_path: Path) -> None:
-    """The model after 640 rows scores the next batch before it is learned (test-then-train)."""
+    """The model after 640 rows scores the next batch before it is learned (test-then-train).
+
+    DICM is calibrated.
+    """
     learned = replace(SMALL if model == "deepfm" else PICTURES, row_values=values)
+    if model == "dicm":
+        learned = replace(learned, calibration=Calibration("ad", window_clicks=50))
     folders = {"pictures": content(tmp_path / "pictures")} if model == "dicm" else {}
     settings: dict[str, Any] = {"threads": 1, "seed": 5}
     if folders:
@@ -412,7 +418,9 @@ def test_scores_are_those_that_the_trainer_gives_next(model: str, values: Any, t
         predictions=predictions,
         **settings,
     )
-    reported = read_predictions(predictions)["rank"][640:].astype(np.float64)
+    reported = read_predictions(predictions)["calibrated" if model == "dicm" else "rank"][640:].astype(
+        np.float64
+    )
     pctr = livectr.score(learned, before.checkpoint, table.slice(640), tables={"ads": ADS}, content=folders)
     np.testing.assert_allclose(pctr, 1 / (1 + np.exp(-reported)), rtol=0, atol=1e-6)
     assert np.ptp(pctr) > 0.01

@@ -26,18 +26,19 @@ from livectr.store.layout import Keyspace, decode_rows, encode_lookup_row, encod
 from livectr.store.manifest import VersionManifest
 from livectr.trainer.checkpoint.manifest import MANIFEST, Manifest
 from livectr.trainer.checkpoint.restored import Restored
+from livectr.trainer.quality.calibrator import Calibrator, saved_maps
 from livectr.verify import verify as steps
 from livectr.verify.judge import Answer, Judge, Judgement, answer_of
 from livectr.verify.live import LiveInputs, Names, Values
 from livectr.verify.requests import Request
 from tests.metrics_page import metric_value
-from tests.serving import display_pipeline
-from tests.serving.display_pipeline import pipeline
+from tests.serving import calibrated_pipeline, display_pipeline
+from tests.serving.calibrated_pipeline import pipeline
 from tests.serving.display_world import NOW_MS, SEED, SEGMENTS, World
 from tests.serving.publication import Publication
 from tests.waiting import left_s, until
 
-FILE = display_pipeline.__file__
+FILE = calibrated_pipeline.__file__
 ADS = list(range(100, 150))
 IMPRESSIONS = 500
 STEADY = (1, 2, 3, 4)
@@ -210,6 +211,18 @@ def test_every_reply_is_what_its_version_gives(product: Product) -> None:
     assert wrong.different.mean() > 0.5
 
 
+def test_replies_are_calibrated(product: Product) -> None:
+    """A version carries the maps of its generation, which are not the identity."""
+    app, asked = product.serve(), request_of(1)
+    with livectr.RankClient(app.server.address) as client:
+        reply = client.explain(asked.context, asked.candidates, best=8)
+    app.stop()
+    maps = saved_maps(product.generation(reply.version).state(Calibrator.kind), "rank")
+    assert maps is not None and len(maps.keys) == 4 and np.abs(maps.shift).min() > 0.01
+    known = set(zip(maps.scale.tolist(), maps.shift.tolist(), strict=True))
+    assert {(one.scale, one.shift) for one in reply.explanations.candidates} <= known
+
+
 def test_a_server_that_was_started_again_gives_the_same(product: Product) -> None:
     began_s = time.time()
     app = product.serve()
@@ -316,7 +329,7 @@ def test_mistakes_are_sentences(product: Product, tmp_path: Path, capsys: pytest
     for path in (tmp_path / "torn").glob("gen-*/rank-0/dense.safetensors"):
         path.write_bytes(path.read_bytes()[:-1])
     other = tmp_path / "p.py"
-    other.write_text(Path(FILE).read_text().replace("hidden=(32, 16)", "hidden=(32, 8)"))
+    other.write_text(Path(display_pipeline.__file__).read_text().replace("hidden=(32, 16)", "hidden=(32, 8)"))
     for code, says, words in (
         (4, "served no version of which", [*old, "--wait", "1s"]),
         (1, "dense.safetensors is not what was written", ["--checkpoint", str(tmp_path / "torn")]),

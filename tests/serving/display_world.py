@@ -110,12 +110,12 @@ class World:
         )
         return ids, item_vectors(self.step, self.extract(pipeline.item_columns(rows)))
 
-    def publish(self, publication: Publication) -> int:
-        """Publish everything as a version."""
+    def publish(self, publication: Publication, more: Mapping[str, torch.Tensor] = {}) -> int:
+        """Publish everything as a version, with more tensors beside the weights."""
         publication.lookup_rows("users", self.users)
         publication.lookup_rows("ads", self.ads)
         rows = {name: table.export(state=False) for name, table in self.step.tables.items()}
-        return publication.publish(rows, self.step.weights(), self.items())
+        return publication.publish(rows, {**self.step.weights(), **more}, self.items())
 
 
 def publication(url: str) -> Publication:

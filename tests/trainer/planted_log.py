@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bench.planted import MIX, Planted, pipeline
+from livectr.ingest.language.calibration import Calibration
 from livectr.ingest.language.promotion import Promotion
 from livectr.ingest.pipeline import Pipeline
 from livectr.models import FM, LR, DeepFM, TwoTower
@@ -17,6 +18,7 @@ from livectr.models import FM, LR, DeepFM, TwoTower
 CARDINALITY = (30, 30, 30, 30)
 PARTITIONS = 4
 WINDOW = 2_000
+CALIBRATION = Calibration(by="C4", window_clicks=500)
 TOWERS = TwoTower(user=("C1", "C3"), item=("C2",), dim=2, hidden=(4,), out=2)
 
 

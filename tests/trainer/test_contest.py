@@ -18,16 +18,18 @@ from livectr.models import DIN, FM, LR, DeepFM, TwoTower
 from livectr.system.errors import ConfigError, MismatchError
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from livectr.trainer.checkpoint.restored import Restored
+from livectr.trainer.part import Scored
+from livectr.trainer.quality.calibrator import Calibrator, saved_maps
 from livectr.trainer.quality.champion import CONTEST, ChampionPolicy
 from livectr.trainer.quality.metrics import example_losses
-from livectr.trainer.quality.predictions import Records, read_predictions
+from livectr.trainer.quality.predictions import CALIBRATED, Records, read_predictions
 from livectr.trainer.quality.telemetry import CHAMPION, CHAMPION_CHANGES, CONTEST_EXAMPLES, CONTEST_LOGLOSS
 from livectr.trainer.run import TrainOptions, train
 from tests.metrics_page import metric_value
 from tests.ranks import Processes
 from tests.trainer.ad_logs import ad_pipeline, write_files
 from tests.trainer.kills import kill_group, kill_one_rank, kill_somewhere, kill_up_to
-from tests.trainer.planted_log import WINDOW, contest_pipeline, write_log
+from tests.trainer.planted_log import CALIBRATION, WINDOW, contest_pipeline, write_log
 from tests.trainer.processes import finish
 
 EXAMPLES = 6_000
@@ -44,10 +46,15 @@ def start(world: int, root: Path, source: str) -> Processes:
 
 @dataclass(frozen=True)
 class Result:
-    """Contest of a finished run: its report, its state in the checkpoint, and its predictions."""
+    """Contest of a finished run: its report, its state in the checkpoint, and its predictions.
+
+    Attributes:
+        calibration: state of the calibration.
+    """
 
     report: dict[str, Any]
     state: dict[str, np.ndarray]
+    calibration: dict[str, np.ndarray]
     predictions: Records
 
     @staticmethod
@@ -55,8 +62,8 @@ class Result:
         manifest = newest_manifest(root)
         assert manifest is not None
         report = json.loads((root.parent / "report").read_text())
-        state = Restored(root, manifest).state(CONTEST)
-        return Result(report["contest"], state, read_predictions(root / "predictions"))
+        state, calibration = (Restored(root, manifest).state(kind) for kind in (CONTEST, Calibrator.kind))
+        return Result(report["contest"], state, calibration, read_predictions(root / "predictions"))
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +100,22 @@ def test_the_better_challenger_becomes_the_champion(unbroken: Result) -> None:
     np.testing.assert_allclose(policy.state()["closed"], unbroken.state["closed"], rtol=1e-12)
 
 
+def test_the_champions_logits_are_calibrated(unbroken: Result) -> None:
+    """Maps are of the examples before; of the new champion from its promotion on."""
+    log, since = unbroken.predictions, 64 * unbroken.report["since_step"]
+    assert (log[CALIBRATED][:64] == log["rank"][:64]).all(), "nothing is known yet"
+    replayed = Calibrator(CALIBRATION, ["rank", "deep", "fm"])
+    for start in range(0, len(log), 64):
+        part, champion = log[start : start + 64], "rank" if start < since else "fm"
+        mapped = replayed.calibrated(part[champion], part["segment"], champion)
+        assert (mapped == part[CALIBRATED]).all(), start
+        logits = {role: part[role] for role in ("rank", "deep", "fm", CALIBRATED)}
+        replayed.measure(Scored(part, logits, 1, champion))
+    saved, maps = saved_maps(unbroken.calibration, "fm"), replayed.maps("fm")
+    assert saved is not None and (saved.scale == maps.scale).all() and (saved.shift == maps.shift).all()
+    assert len(maps.keys) == 30
+
+
 @pytest.mark.parametrize("world", [2, pytest.param(4, marks=pytest.mark.full)])
 def test_any_number_of_ranks_changes_at_the_same_step(
     tmp_path: Path, source: str, unbroken: Result, world: int
@@ -103,6 +126,9 @@ def test_any_number_of_ranks_changes_at_the_same_step(
     assert (result.state["numbers"] == unbroken.state["numbers"]).all()
     # ranks add partial results in another order: logits differ in the last bits
     np.testing.assert_allclose(result.state["closed"], unbroken.state["closed"], rtol=1e-4)
+    for name in ("numbers", "segments"):
+        assert np.array_equal(result.calibration[name], unbroken.calibration[name])
+    np.testing.assert_allclose(result.calibration["lines"], unbroken.calibration["lines"], atol=1e-3)
 
 
 def test_killed_anywhere_it_changes_at_the_same_step(tmp_path: Path, source: str, unbroken: Result) -> None:
@@ -113,9 +139,10 @@ def test_killed_anywhere_it_changes_at_the_same_step(tmp_path: Path, source: str
     finish(start(1, root, source))
     result = Result.of(root)
     assert result.report == unbroken.report
-    assert result.state.keys() == unbroken.state.keys()
-    for name, values in unbroken.state.items():
-        assert result.state[name].tobytes() == values.tobytes(), name
+    for mine, theirs in ((result.state, unbroken.state), (result.calibration, unbroken.calibration)):
+        assert mine.keys() == theirs.keys()
+        for name, values in theirs.items():
+            assert mine[name].tobytes() == values.tobytes(), name
     assert result.predictions.tobytes() == unbroken.predictions.tobytes()
 
 

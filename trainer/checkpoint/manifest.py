@@ -148,6 +148,7 @@ def identity_of(pipeline: Pipeline, seed: int) -> dict[str, Any]:
         "prerank model": repr(pipeline.prerank),
         **({"challenger models": challengers} if pipeline.challengers else {}),
         "shadow models": repr(list(pipeline.shadows.items())),
+        **({"calibration": repr(pipeline.calibration.by)} if pipeline.calibration is not None else {}),
         "table policies": repr(sorted(pipeline.table_policies.items())),
         "seed": seed,
         "fingerprint": pipeline.fingerprint,

@@ -21,6 +21,7 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.table.layout import Segment
 from livectr.kernels.table.table import DynamicTable
 from livectr.models.roles import served_roles
+from livectr.store.calibration import SegmentMaps
 from livectr.store.layout import CONTENT, FEATURES, HISTORY
 from livectr.trainer.comm.control import Control
 from livectr.trainer.content.precompute import ContentPrecompute, Precompute
@@ -58,6 +59,7 @@ class Snapshotter:
         now_ms: event time of this step boundary.
         first_ms: event time of this process's first example; 0 before it.
         copied: rows of a complete version that were copied ahead.
+        maps: calibration of the champion, on rank 0; None: it is not calibrated.
     """
 
     pipeline: Pipeline
@@ -71,11 +73,22 @@ class Snapshotter:
     now_ms: int = 0
     first_ms: int = 0
     copied: CopyAhead | None = None
+    maps: SegmentMaps | None = None
 
-    def at(self, statistics: Statistics, champion: str, *, now_ms: int, first_ms: int) -> Snapshotter:
+    def at(
+        self,
+        statistics: Statistics,
+        champion: str,
+        maps: SegmentMaps | None = None,
+        *,
+        now_ms: int,
+        first_ms: int,
+    ) -> Snapshotter:
         """Snapshotter of a later step boundary; see the class."""
         items = replace(self.items, statistics=statistics, now_ms=now_ms, first_ms=first_ms)
-        now = replace(self, statistics=statistics, champion=champion, now_ms=now_ms, first_ms=first_ms)
+        now = replace(
+            self, statistics=statistics, champion=champion, maps=maps, now_ms=now_ms, first_ms=first_ms
+        )
         return replace(now, items=items)
 
     def ahead(self, boundary: Boundary) -> CopyAhead | None:
@@ -107,7 +120,7 @@ class Snapshotter:
             step=steps,
             rows=rows,
             table_rows={name: len(table) for name, table in self.step.tables.items()},
-            dense=safetensors.torch.save({**weights, **self._statistics()}),
+            dense=safetensors.torch.save({**weights, **self._statistics(), **self._calibration()}),
             values=values.changed,
             items=self.items.take(since),
             erased={name: keys for name, keys in erased.items() if len(keys)},
@@ -182,6 +195,11 @@ class Snapshotter:
             else:
                 content[name] = ContentPrecompute(name, ams.networks[name], ams.stores[name])
         return content
+
+    def _calibration(self) -> dict[str, torch.Tensor]:
+        """Maps of the champion, beside rank 0's weights."""
+        arrays = self.maps.arrays() if self.maps is not None else {}
+        return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
 
     def _statistics(self) -> dict[str, torch.Tensor]:
         """Running statistics of features, beside rank 0's weights and under their own prefix."""

@@ -1,7 +1,8 @@
 """Test-then-train evaluation of a run: scores of learned examples, with their final labels, for its parts.
 
     batch, logits ─► records ─► final labels ─► every part's `measure`
-                 items: examples so far   labels: scores wait for late clicks
+      │          items: examples so far   labels: scores wait for late clicks
+      └─ calibrator: maps as of the examples whose labels were final before
 
 Late positives are no examples: they are not scored, but give an example its final label.
 """
@@ -13,11 +14,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from livectr.ingest.plan.segments import NO_SEGMENT
 from livectr.trainer.des.result import StepResult
 from livectr.trainer.part import F32, I64, Part, Scored
+from livectr.trainer.quality.calibrator import Calibrator
 from livectr.trainer.quality.contest import Contest
 from livectr.trainer.quality.final_labels import FinalLabels
-from livectr.trainer.quality.predictions import Records, records, roles_of
+from livectr.trainer.quality.predictions import CALIBRATED, Records, records, roles_of
 from livectr.trainer.quality.seen import NOT_COUNTED, ItemCounts
 from livectr.trainer.stream.feed import Batch
 
@@ -31,12 +34,14 @@ class Evaluation:
         items: examples of each item; None: the pipeline has no items.
         labels: scores whose label windows have not passed; None: every label is final at once.
         contest: champion and challengers; None: no challengers.
+        calibrator: maps logits before their examples are counted in it; None: nothing is calibrated.
     """
 
     parts: Sequence[Part]
     items: ItemCounts | None = None
     labels: FinalLabels | None = None
     contest: Contest | None = None
+    calibrator: Calibrator | None = None
 
     @property
     def by_step(self) -> bool:
@@ -57,11 +62,16 @@ class Evaluation:
             step: number of the step that has learned it.
         """
         logits: Mapping[str, F32] = {role: z[batch.sequence] for role, z in result.logits.items()}
+        if self.calibrator is not None:
+            segment = np.full(len(batch), NO_SEGMENT) if batch.segment is None else batch.segment
+            calibrated = self.calibrator.calibrated(logits[self.champion], segment, self.champion)
+            logits = {**logits, CALIBRATED: calibrated}
         seen = np.full(len(batch), NOT_COUNTED, np.uint32)
         if self.items is not None:
             seen[~batch.late] = self.items.seen(batch.item[~batch.late])
         named = dict(instance=batch.instance, user=batch.user, item=batch.item, time_ms=batch.time_ms)
-        scored = records(**named, seen=seen, logits=logits, label=result.label[batch.sequence])
+        label = result.label[batch.sequence]
+        scored = records(**named, seen=seen, logits=logits, label=label, segment=batch.segment)
         if self.labels is None:
             self._give(scored, step, batch.bounds)
         else:

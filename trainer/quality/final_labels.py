@@ -26,12 +26,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from livectr.ingest.join.row_log import RowLog
+from livectr.ingest.plan.segments import NO_SEGMENT
 from livectr.kernels.keys.keys import combine_keys
 from livectr.kernels.stream.clock import LAST
 from livectr.kernels.stream.join import ACCEPTED, CLICK, IMPRESSION, PENDING, JoinIndex
 from livectr.kernels.stream.known import COLUMNS
 from livectr.trainer.part import Arrays, Part
-from livectr.trainer.quality.predictions import Records, layout
+from livectr.trainer.quality.predictions import CALIBRATED, SEGMENT, Records, layout
 from livectr.trainer.setup import Setup
 
 I64 = npt.NDArray[np.int64]
@@ -130,7 +131,10 @@ class FinalLabels(Part):
         join = {name.removeprefix(_JOIN): v for name, v in state.items() if name.startswith(_JOIN)}
         self._order = int(join.pop("order")[0])
         self._join.restore(join, {name: state[_KNOWN + name] for name in COLUMNS})
-        columns = {name: state[_ROWS + name] for name in self._schema.names}
+        rows = {name.removeprefix(_ROWS): v for name, v in state.items() if name.startswith(_ROWS)}
+        if CALIBRATED in self._schema.names and CALIBRATED not in rows:  # of a run that was not calibrated
+            rows |= {CALIBRATED: rows["rank"], SEGMENT: np.full(len(rows["rank"]), NO_SEGMENT)}
+        columns = {name: rows[name] for name in self._schema.names}
         records = np.empty(len(columns["instance"]), self._columns)
         for name, values in columns.items():
             records[name] = values

@@ -125,8 +125,8 @@ class PublishGate(Part):
         return PublishGate(GateRule(*bounds, options.publish_gate_window))
 
     def measure(self, scored: Scored) -> None:
-        """Add the champion's scores; a pane that ends may hold versions or release them."""
-        self.add(scored.logits[scored.champion], scored.records["label"])
+        """Add the served scores; a pane that ends may hold versions or release them."""
+        self.add(scored.served, scored.records["label"])
 
     def add(self, logit: F32, label: Labels) -> None:
         """Add examples in order.

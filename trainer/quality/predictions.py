@@ -14,6 +14,11 @@ and checkpoints name its length alone.
     seen                   uint32   examples of the item that were learned before (trainer.quality.seen)
     label                  uint8    1: clicked
     <role>                 float32  logit of each model: rank, prerank, shadows
+
+Of a calibrated pipeline, besides:
+
+    segment                int64    key of the calibration's field (ingest.plan.segments)
+    calibrated             float32  calibrated logit of the model that ranks
 """
 
 import hashlib
@@ -30,6 +35,7 @@ from typing import BinaryIO, cast
 import numpy as np
 import numpy.typing as npt
 
+from livectr.ingest.plan.segments import NO_SEGMENT
 from livectr.system.disk import write_all, writing
 from livectr.system.errors import ConfigError
 from livectr.trainer.quality.metrics import Quality, run_report
@@ -45,6 +51,7 @@ COLUMNS = {
     "seen": "<u4",
     "label": "u1",
 }
+SEGMENT, CALIBRATED = "segment", "calibrated"
 FORMAT = "livectr predictions"
 LONGEST_HEADER = 1 << 16
 READ_BYTES = 1 << 20
@@ -56,25 +63,40 @@ F32 = npt.NDArray[np.float32]
 
 
 def layout(roles: Iterable[str]) -> np.dtype[np.void]:
-    """Columns of a record. Raises ConfigError for a role with the name of another column."""
+    """Columns of a record; with calibrated logits also the segment.
+
+    Raises:
+        ConfigError: a role has the name of another column.
+    """
     roles = list(roles)
     for role in roles:
-        if role in COLUMNS:
+        if role in COLUMNS or role == SEGMENT:
             raise ConfigError(f"a model cannot be named {role!r}: the prediction log has such a column.")
-    return np.dtype([*COLUMNS.items(), *((role, "<f4") for role in roles)])
+    segment = [(SEGMENT, "<i8")] if CALIBRATED in roles else []
+    return np.dtype([*COLUMNS.items(), *segment, *((role, "<f4") for role in roles)])
 
 
 def roles_of(held: Records) -> tuple[str, ...]:
     """Models whose logits the records hold."""
-    return tuple(name for name in held.dtype.names or () if name not in COLUMNS)
+    return tuple(name for name in held.dtype.names or () if name not in COLUMNS and name != SEGMENT)
 
 
 def records(
-    *, instance: I64, user: I64, item: I64, time_ms: I64, seen: U32, logits: Mapping[str, F32], label: F32
+    *,
+    instance: I64,
+    user: I64,
+    item: I64,
+    time_ms: I64,
+    seen: U32,
+    logits: Mapping[str, F32],
+    label: F32,
+    segment: I64 | None = None,
 ) -> Records:
-    """Pack columns of B values into records[B]."""
+    """Pack columns of B values into records[B]; `segment` of calibrated logits."""
     packed = np.empty(len(instance), layout(logits))
     columns = dict(instance=instance, user=user, item=item, time_ms=time_ms, seen=seen, label=label)
+    if CALIBRATED in logits:
+        columns[SEGMENT] = NO_SEGMENT if segment is None else segment
     for name, values in (columns | dict(logits)).items():
         packed[name] = values
     return packed

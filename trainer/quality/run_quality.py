@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from livectr.trainer.part import Part, Scored
-from livectr.trainer.quality.predictions import PredictionLog
+from livectr.trainer.quality.predictions import CALIBRATED, PredictionLog
 from livectr.trainer.setup import Setup
 
 MEASURES = (
@@ -61,6 +61,7 @@ class RunQuality(Part):
             **{name: rank[name] for name in MEASURES if name in rank},
             "last_20_percent": rank.get("last_20_percent", {}),
             "prerank": found.get("prerank", {}),
+            "calibrated": found.get(CALIBRATED, {}),
             "challengers": {role: values for role, values in found.items() if role in self.challengers},
             "shadows": {role: values for role, values in found.items() if role in self.shadows},
         }

@@ -18,6 +18,15 @@ LOGLOSS = Gauge("livectr_logloss", "Test-then-train log loss over the sliding wi
 CALIBRATION = Gauge(
     "livectr_calibration_ratio", "Predicted over observed clicks in the sliding window.", ["model"]
 )
+CALIBRATION_SEGMENTS = of_rank_0(
+    Gauge("livectr_calibration_segments", "Segments with a calibration map of their own.")
+)
+SEGMENT_CALIBRATION = Gauge(
+    "livectr_segment_calibration_ratio",
+    "Lowest and highest predicted over observed clicks of the segments with 500 clicks, over their window: "
+    "of the model's logits (rank) and of the calibrated ones; NaN until there is such a segment.",
+    ["model", "bound"],
+)
 CHAMPION = Gauge(
     "livectr_champion", "1 for the ranking model that is published, 0 for its challengers.", ["model"]
 )

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -64,6 +64,7 @@ class Batch:
             sequence.
         instance, user, time_ms, item: int64[B], in the global sequence.
         order: int64[B], places of the examples in the global sequence.
+        segment: int64[B], calibration segments, in the global sequence; None: there are none.
         late: bool[B], late positives, in the global sequence: no examples of their own.
         outcome: u8[B], labels of all rows, rank-major.
         cut: number of examples of the cut, those that could not be extracted included.
@@ -83,6 +84,7 @@ class Batch:
     outcome: npt.NDArray[np.uint8]
     cut: int
     bounds: I64 | None = None
+    segment: I64 | None = None
 
     def __len__(self) -> int:
         return len(self.sequence)
@@ -102,6 +104,7 @@ class Batch:
                 outcome=self.outcome[rows],
                 cut=self.cut // (len(self.bounds) - 1),
                 bounds=None,
+                segment=None if self.segment is None else self.segment[rows],
                 **{name: getattr(self, name)[rows] for name in IDS},
             )
 
@@ -129,6 +132,7 @@ class Batch:
             label=self.label[own],
             sequence=(np.cumsum(stays) - 1)[self.sequence[left]],
             outcome=self.outcome[stays],
+            segment=None if self.segment is None else self.segment[left],
             **{name: getattr(self, name)[left] for name in IDS},
         )
 
@@ -150,6 +154,7 @@ class Feed:
             call it, one in training order.
         depth: most batches in flight; 1 for plans with statistics.
         plain: features of the examples of a block, not grouped; None: `extract`.
+        segments: gives the calibration segment int64[b] of each row; None: there are none.
 
     Attributes:
         statistics: of the plan, after the finished batches.
@@ -165,6 +170,7 @@ class Feed:
         dead_letters: DeadLetters,
         depth: int = 1,
         plain: Callable[[Examples, Statistics], AnyFeatures] | None = None,
+        segments: Callable[[AnyFeatures], I64] | None = None,
     ) -> None:
         if depth > 1 and statistics.nodes:
             raise ValueError("a batch is extracted with the statistics after the batch before it")
@@ -173,6 +179,7 @@ class Feed:
         self._extract, self._plain = extract, plain or extract
         self._control = control
         self._dead_letters = dead_letters
+        self._segments = segments
         self._worker = ThreadPoolExecutor(depth, thread_name_prefix="extract")
         self._flights: deque[_Flight] = deque()
 
@@ -211,7 +218,8 @@ class Feed:
             features = flight.features.result()
         own, cut = flight.own, flight.cut
         label = np.where(own.late, np.float32(LATE), own.label)
-        known = np.concatenate(self._control.gather_ragged(_words(own, features), cut.counts))
+        more = [] if self._segments is None else [self._segments(features)]
+        known = np.concatenate(self._control.gather_ragged(_words(own, features, more), cut.counts))
         ok = known[:, 4] & FAILED == 0
         left = ok[cut.sequence]
         rows = cut.sequence[left]
@@ -219,6 +227,7 @@ class Feed:
             self._refuse(own, features.failed)
             features, label = features.take(np.flatnonzero(~features.failed)), label[~features.failed]
         instance, user, time_ms, item, marks, *observed = np.ascontiguousarray(known[rows].T)
+        segment = observed.pop(0) if more else None
         late = marks & LATE_POSITIVE != 0
         outcome = (known[ok, 4] // OUTCOME).astype(np.uint8)
         again = late | (marks >= OUTCOME * FINAL_NEGATIVE)
@@ -238,6 +247,7 @@ class Feed:
             outcome=outcome,
             cut=cut.examples,
             bounds=_bounds(ok, cut.parts) if cut.parts > 1 else None,
+            segment=segment,
         )
 
     def close(self) -> None:
@@ -273,12 +283,12 @@ def _bounds(ok: npt.NDArray[np.bool_], parts: int) -> I64:
     return np.concatenate([[0], np.cumsum(ok.reshape(parts, -1).sum(1))]).astype(np.int64)
 
 
-def _words(own: Examples, features: AnyFeatures) -> I64:
-    """Columns of own examples that all ranks get, int64[b, 5 + S].
+def _words(own: Examples, features: AnyFeatures, more: Sequence[I64]) -> I64:
+    """Columns of own examples that all ranks get, int64[b, 5 + M + S].
 
-    They are instance, user, event time, item, marks, and the observations of S statistics.
+    They are instance, user, event time, item, marks, M more, and the observations of S statistics.
     """
     marks = FAILED * features.failed.astype(np.int64) + LATE_POSITIVE * own.late
     marks += OUTCOME * np.where(own.late, int(LATE), own.label).astype(np.int64)
     columns = [own.instance, own.user, own.time_ms, own.item, marks]
-    return np.stack([*columns, *features.observed], axis=1)
+    return np.stack([*columns, *more, *features.observed], axis=1)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from functools import partial
 
+from livectr.ingest.common_features import Common, segments_of
 from livectr.ingest.dead_letters.letters import SPOOL, DeadLetters
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
@@ -77,6 +79,7 @@ class RankStream:
         )
         features, control = extraction.features, setup.control
         depth = extraction.depth
+        field = setup.pipeline.segment_field
         feed = Feed(
             source,
             features,
@@ -85,6 +88,7 @@ class RankStream:
             dead_letters=letters,
             depth=depth,
             plain=extraction.examples.features,
+            segments=partial(segments_of, field, Common.of(setup.pipeline)) if field is not None else None,
         )
         return RankStream(extraction, letters, follows, source, watch, setup.closed(feed))
 

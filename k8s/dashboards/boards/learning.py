@@ -38,7 +38,8 @@ BOARD = Board(
                     "Calibration now",
                     "Predicted over observed clicks; 1 is right. An alert fires outside .9 to 1.1.",
                     "none",
-                    f"max(livectr_calibration_ratio{{@}} and {_CHAMPION})",
+                    'max(livectr_calibration_ratio{model="calibrated",@} or on (namespace) '
+                    f"(livectr_calibration_ratio{{@}} and {_CHAMPION}))",
                 ),
                 number(
                     "Examples in the window",
@@ -109,6 +110,23 @@ BOARD = Board(
                     "livectr_calibration_ratio",
                     least=0.9,
                     most=1.1,
+                ),
+                lines(
+                    "Calibration by segment",
+                    "Lowest and highest of segments with 500 clicks: of the model (rank), and calibrated. "
+                    "Empty: nothing is calibrated.",
+                    "none",
+                    (
+                        "max by (namespace, model, bound) (livectr_segment_calibration_ratio{@})",
+                        "{{model}}, {{bound}}",
+                    ),
+                ),
+                lines(
+                    "Calibration segments",
+                    "Segments with a map of their own, at most 1,000; others have the map of all examples.",
+                    "short",
+                    ("max by (namespace) (livectr_calibration_segments{@})", "segments"),
+                    least=0,
                 ),
                 _measure("Log loss", "Mean cross entropy in nats; less is better.", "livectr_logloss"),
             ],

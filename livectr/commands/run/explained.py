@@ -12,9 +12,9 @@ def explained(answer: Any) -> list[dict[str, Any]]:
     """Explanations of a RankResponse, JSON-able.
 
     Returns:
-        Of each candidate: its index, logit, contributions by feature, largest first, the names of missing
-        fields (no key), and of cold fields (no key with a trained row) and partly cold fields the number of
-        cold keys and of keys. `cold` is None if Redis could not tell.
+        Of each candidate: its index, logit, scale and shift if it is calibrated, contributions by feature,
+        largest first, the names of missing fields (no key), and of cold fields (no key with a trained row)
+        and partly cold fields the number of cold keys and of keys. `cold` is None if Redis could not tell.
     """
     parts = answer.explanations
     names, fields = list(parts.features), list(parts.features)[: parts.fields]
@@ -26,6 +26,7 @@ def explained(answer: Any) -> list[dict[str, Any]]:
             {
                 "index": one.index,
                 "logit": one.logit,
+                **({"scale": one.scale, "shift": one.shift} if one.HasField("scale") else {}),
                 "contributions": dict(pairs),
                 "missing": [name for name, keys in zip(fields, one.keys, strict=True) if not keys],
                 "cold": {n: [cold, keys] for n, cold, keys in counts if cold} if one.cold_keys else None,
@@ -54,7 +55,11 @@ def show(explanation: dict[str, Any], candidate: str) -> None:
     for name, value in contributions.items():
         if value:
             table.add_row(name, f"{value:+.4f}", _bar(value, largest), _note(name, explanation))
-    console.print(f"{candidate}: logit {explanation['logit']:.4f}", highlight=False, markup=False)
+    words = f"{candidate}: logit {explanation['logit']:.4f}"
+    if "scale" in explanation:
+        mapped = explanation["scale"] * explanation["logit"] + explanation["shift"]
+        words += f", calibrated {mapped:.4f}"
+    console.print(words, highlight=False, markup=False)
     console.print(table)
     still = [name for name, value in contributions.items() if not value]
     for words, names in (

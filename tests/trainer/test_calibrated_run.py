@@ -71,12 +71,12 @@ def test_a_segment_with_sampled_negatives_is_mended(tmp_path: Path) -> None:
         f"file:{tmp_path}", until_end=True, batch_size=256, threads=1, checkpoint=str(root)
     )
     report = train(pipeline, options)
-    late = read_predictions(root / "predictions")[EXAMPLES * 3 // 5 :]
+    late = read_predictions(root / "predictions")[EXAMPLES * 3 // 4 :]
     for segment in (0, 1):
         of = late[late["segment"] == segment]
         label = of["label"].astype(np.float32)
         raw, mapped = (calibration(of[role], label) for role in ("rank", CALIBRATED))
-        assert label.sum() > 400 and abs(raw - 1) > 0.4 and abs(mapped - 1) < 0.08
+        assert label.sum() > 250 and abs(raw - 1) > 0.4 and abs(mapped - 1) < 0.1
     judged = report.segments
     assert judged["raw"][0] < 0.7 and judged["raw"][1] > 1.4
     assert 0.9 < judged["calibrated"][0] <= judged["calibrated"][1] < 1.1

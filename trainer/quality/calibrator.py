@@ -13,10 +13,11 @@ maps of segments with new examples are fitted again:
     segment map   the global map, then a line of the segment's bins, by logit after the global map of its pane
 
 So a drift that all segments share is followed within a window of all clicks, and a segment's window is for
-its deviation from it. A line's prior is scale ~ N(1, 1/SCALE_PRIOR) and shift ~ N(0, 1/SHIFT_PRIOR) at the
-mean logit: a segment of few clicks shrinks to the global map. Precisions count clicks, as an intercept of n
-clicks has a curvature of n: after 500 clicks the prior is worth less than 1 %. Panes are a function of the
-examples alone: the same maps on any number of ranks and after a restart, whatever the batches.
+its deviation from it. A line's prior is scale ~ N(1, u) and shift ~ N(0, v) at the mean logit, with u and v
+as wide as the segments differ beyond noise (empirical Bayes): a segment of few clicks shrinks to the global
+map, and all do where the model is right already. A precision counts clicks, as an intercept of n clicks has
+a curvature of n. Panes are a function of the examples alone: the same maps on any number of ranks and after a
+restart, whatever the batches.
 
 Every contender of the pipeline has its maps, so that a new champion is served with its own.
 """
@@ -25,6 +26,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -48,7 +50,9 @@ MOST_SEGMENTS = 1_000
 """Segments with a map of their own, the first that come; others have the global map."""
 PANES, SHORTEST, LONGEST = 50, 100, 2_000
 """A pane has a fiftieth of the examples before it, within limits."""
-SCALE_PRIOR, SHIFT_PRIOR = 20.0, 2.0
+SHIFT_PRIORS, SCALE_PRIORS = (2.0, 100.0), (20.0, 1e6)
+"""Least and greatest precision. The shift's stays low, so that a segment's clicks decide in the long run: the
+sum of predictions has to become that of clicks. A slope that fits noise would cost log loss for nothing."""
 LEAST_SCALE, MOST_SCALE = 0.1, 10.0
 JUDGED = 500
 """Clicks from which the calibration of a segment is reported."""
@@ -174,7 +178,9 @@ class Calibrator(Part):
         self.seen, self._held = self.seen + self._held, 0
         own = np.flatnonzero(touched[1:]) + 1
         for i, role in enumerate(self._roles):
-            self._lines[i, [0, *own]] = fitted(self._bins[i, [0, *own]])
+            every = Lines.of(self._bins[i, 1:])
+            self._lines[i, :1] = Lines.of(self._bins[i, :1]).fitted()
+            self._lines[i, own] = every.take(own - 1).fitted()
             self._maps[role] = self._maps_of(i)
         self._show()
 
@@ -266,37 +272,77 @@ def _binned(logit: F64, label: F64) -> tuple[I64, F64]:
     return place, np.stack([np.ones(len(label)), label, _probability(logit)], axis=1)
 
 
-def fitted(bins: F64) -> F64:
-    """Fit lines f64[S, 2] of scale and shift to bins f64[S, BINS, 3].
+@dataclass(frozen=True)
+class Lines:
+    """Bins of S segments, from which a line is fitted for each.
 
-    Newton's method for the posterior mode of each segment; the scale stays within its limits.
+    Attributes:
+        z: f64[S, BINS], logits of the bins.
+        x: f64[S, BINS], the same less the segment's mean.
+        count, clicks: f64[S, BINS].
+        precision: of the priors of level and scale.
     """
-    count, clicks, predicted = np.moveaxis(bins, 2, 0)
-    mean = np.clip(predicted / np.maximum(count, 1e-300), 1e-12, 1 - 1e-12)
-    z = np.where(count > 0, np.log(mean) - np.log1p(-mean), 0.0)
-    weight = count * mean * (1 - mean)
-    center = (weight * z).sum(axis=1) / np.maximum(weight.sum(axis=1), 1e-300)
-    x = z - center[:, None]
-    scale, level = np.zeros(len(bins)), np.zeros(len(bins))  # of the difference from the logit
-    for _ in range(_STEPS):
-        p = _probability(z + level[:, None] + scale[:, None] * x)
-        rest, curved = clicks - count * p, count * p * (1 - p)
-        by_level = rest.sum(axis=1) - SHIFT_PRIOR * level
-        by_scale = (rest * x).sum(axis=1) - SCALE_PRIOR * scale
-        level_level = curved.sum(axis=1) + SHIFT_PRIOR
-        level_scale = (curved * x).sum(axis=1)
-        scale_scale = (curved * x * x).sum(axis=1) + SCALE_PRIOR
-        size = level_level * scale_scale - level_scale**2
-        scale_step = (level_level * by_scale - level_scale * by_level) / size
-        scale_step = np.clip(scale_step, -_LONGEST_STEP, _LONGEST_STEP)
-        limits = LEAST_SCALE - 1, MOST_SCALE - 1
-        scale_step = np.clip(scale + scale_step, *limits) - scale
-        level_step = (by_level - level_scale * scale_step) / level_level  # given the step of the scale
-        level_step = np.clip(level_step, -_LONGEST_STEP, _LONGEST_STEP)
-        scale, level = scale + scale_step, level + level_step
-        if max(np.abs(scale_step).max(initial=0), np.abs(level_step).max(initial=0)) < _CLOSE:
-            break
-    return np.stack([1 + scale, level - scale * center], axis=1)
+
+    z: F64
+    x: F64
+    count: F64
+    clicks: F64
+    precision: tuple[float, float]
+
+    @staticmethod
+    def of(bins: F64) -> Lines:
+        """Lines of bins f64[S, BINS, 3], whose priors are as wide as the segments differ.
+
+        The scores of a segment that needs no map have variance I, its information; of a prior of variance v
+        they have I + I² v. So v is estimated by moments from all S segments (empirical Bayes).
+        """
+        count, clicks, predicted = np.moveaxis(bins, 2, 0)
+        mean = np.clip(predicted / np.maximum(count, 1e-300), 1e-12, 1 - 1e-12)
+        z = np.where(count > 0, np.log(mean) - np.log1p(-mean), 0.0)
+        weight = count * mean * (1 - mean)
+        x = z - (weight * z).sum(axis=1, keepdims=True) / np.maximum(
+            weight.sum(axis=1, keepdims=True), 1e-300
+        )
+        rest = clicks - count * mean
+        level = _precision(rest.sum(axis=1), weight.sum(axis=1), SHIFT_PRIORS)
+        scale = _precision((rest * x).sum(axis=1), (weight * x * x).sum(axis=1), SCALE_PRIORS)
+        return Lines(z, x, count, clicks, (level, scale))
+
+    def take(self, segments: I64) -> Lines:
+        """Lines of some segments, with the priors of all."""
+        z, x, count, clicks = (each[segments] for each in (self.z, self.x, self.count, self.clicks))
+        return Lines(z, x, count, clicks, self.precision)
+
+    def fitted(self) -> F64:
+        """Scale and shift f64[S, 2]: the posterior mode of each segment, by Newton's method."""
+        z, x, count, clicks = self.z, self.x, self.count, self.clicks
+        of_level, of_scale = self.precision
+        scale, level = np.zeros(len(z)), np.zeros(len(z))  # of the difference from the logit
+        for _ in range(_STEPS):
+            p = _probability(z + level[:, None] + scale[:, None] * x)
+            rest, curved = clicks - count * p, count * p * (1 - p)
+            by_level = rest.sum(axis=1) - of_level * level
+            by_scale = (rest * x).sum(axis=1) - of_scale * scale
+            level_level = curved.sum(axis=1) + of_level
+            level_scale = (curved * x).sum(axis=1)
+            scale_scale = (curved * x * x).sum(axis=1) + of_scale
+            size = level_level * scale_scale - level_scale**2
+            scale_step = (level_level * by_scale - level_scale * by_level) / size
+            scale_step = np.clip(scale_step, -_LONGEST_STEP, _LONGEST_STEP)
+            scale_step = np.clip(scale + scale_step, LEAST_SCALE - 1, MOST_SCALE - 1) - scale
+            level_step = (by_level - level_scale * scale_step) / level_level  # given the step of the scale
+            level_step = np.clip(level_step, -_LONGEST_STEP, _LONGEST_STEP)
+            scale, level = scale + scale_step, level + level_step
+            if max(np.abs(scale_step).max(initial=0), np.abs(level_step).max(initial=0)) < _CLOSE:
+                break
+        return np.stack([1 + scale, level - scale * (z - x)[:, 0]], axis=1)
+
+
+def _precision(score: F64, information: F64, limits: tuple[float, float]) -> float:
+    """Precision of a prior: 1/v by moments of scores f64[S] with information f64[S], within limits."""
+    least, most = limits
+    excess, whole = float((score**2 - information).sum()), float((information**2).sum())
+    return min(max(whole / excess, least), most) if excess > 0 else most
 
 
 def _probability(logit: F64) -> F64:

@@ -11,6 +11,7 @@ from livectr.models.dnn import DNN
 from livectr.models.embedding import EmbeddingModel, SubModel, TextProjection
 from livectr.models.flen import FLEN
 from livectr.models.fm import FM
+from livectr.models.hedge import Hedge
 from livectr.models.inputs import Gathered, Gathers, Ragged
 from livectr.models.learning import OptimiserSpec, Schedule, adagrad, adam, decay, ftrl, rowwise_adagrad, sgd
 from livectr.models.lr import LR
@@ -36,6 +37,7 @@ __all__ = [
     "EmbeddingModel",
     "Gathered",
     "Gathers",
+    "Hedge",
     "ModelConfig",
     "OptimiserSpec",
     "Ragged",

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from livectr.models.base import ModelConfig
+from livectr.models.hedge import Hedge
 from livectr.system.errors import ConfigError
 
 
@@ -37,8 +38,18 @@ class _Pipeline(Protocol):
     def plan(self) -> _Plan: ...
 
 
+def head_roles(model: object) -> tuple[str, ...]:
+    """Roles of the heads of a ranking model that is a hedge; (): it is another model.
+
+    Names of their segments and tensors begin with "rank." as those of another ranking model do.
+    """
+    return tuple(f"rank.{name}" for name in model.names) if isinstance(model, Hedge) else ()
+
+
 def model_configs(pipeline: _Pipeline) -> dict[str, ModelConfig]:
     """Configurations of a pipeline's models, by role, in the order of their values in a table row.
+
+    A hedge has a role for each head.
 
     Raises:
         ConfigError: one is no model, or expects other content vectors than its sub-model makes.
@@ -47,6 +58,8 @@ def model_configs(pipeline: _Pipeline) -> dict[str, ModelConfig]:
     for role, config in pipeline.models.items():
         if isinstance(config, ModelConfig):
             configs[role] = config
+        elif isinstance(config, Hedge) and role == "rank":
+            configs |= dict(zip(head_roles(config), config.heads, strict=True))
         elif config is not None or role == "rank":
             raise ConfigError(
                 f"Pipeline: {role}= must be a model such as livectr.models.DeepFM(), not {config!r}"

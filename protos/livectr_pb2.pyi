@@ -99,17 +99,21 @@ class RankRequest(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., context: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., candidates: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., bids: _Optional[_Iterable[float]] = ..., content: _Optional[_Iterable[_Union[ContentFeatures, _Mapping]]] = ..., version: _Optional[int] = ..., side: _Optional[str] = ..., explain: _Optional[int] = ...) -> None: ...
 
 class Explanations(_message.Message):
-    __slots__ = ("features", "fields", "candidates")
+    __slots__ = ("features", "fields", "candidates", "heads", "weights")
     FEATURES_FIELD_NUMBER: _ClassVar[int]
     FIELDS_FIELD_NUMBER: _ClassVar[int]
     CANDIDATES_FIELD_NUMBER: _ClassVar[int]
+    HEADS_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     features: _containers.RepeatedScalarFieldContainer[str]
     fields: int
     candidates: _containers.RepeatedCompositeFieldContainer[Explanation]
-    def __init__(self, features: _Optional[_Iterable[str]] = ..., fields: _Optional[int] = ..., candidates: _Optional[_Iterable[_Union[Explanation, _Mapping]]] = ...) -> None: ...
+    heads: _containers.RepeatedScalarFieldContainer[str]
+    weights: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, features: _Optional[_Iterable[str]] = ..., fields: _Optional[int] = ..., candidates: _Optional[_Iterable[_Union[Explanation, _Mapping]]] = ..., heads: _Optional[_Iterable[str]] = ..., weights: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class Explanation(_message.Message):
-    __slots__ = ("index", "logit", "contributions", "keys", "cold_keys", "scale", "shift")
+    __slots__ = ("index", "logit", "contributions", "keys", "cold_keys", "scale", "shift", "head_logits")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     LOGIT_FIELD_NUMBER: _ClassVar[int]
     CONTRIBUTIONS_FIELD_NUMBER: _ClassVar[int]
@@ -117,6 +121,7 @@ class Explanation(_message.Message):
     COLD_KEYS_FIELD_NUMBER: _ClassVar[int]
     SCALE_FIELD_NUMBER: _ClassVar[int]
     SHIFT_FIELD_NUMBER: _ClassVar[int]
+    HEAD_LOGITS_FIELD_NUMBER: _ClassVar[int]
     index: int
     logit: float
     contributions: _containers.RepeatedScalarFieldContainer[float]
@@ -124,7 +129,8 @@ class Explanation(_message.Message):
     cold_keys: _containers.RepeatedScalarFieldContainer[int]
     scale: float
     shift: float
-    def __init__(self, index: _Optional[int] = ..., logit: _Optional[float] = ..., contributions: _Optional[_Iterable[float]] = ..., keys: _Optional[_Iterable[int]] = ..., cold_keys: _Optional[_Iterable[int]] = ..., scale: _Optional[float] = ..., shift: _Optional[float] = ...) -> None: ...
+    head_logits: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, index: _Optional[int] = ..., logit: _Optional[float] = ..., contributions: _Optional[_Iterable[float]] = ..., keys: _Optional[_Iterable[int]] = ..., cold_keys: _Optional[_Iterable[int]] = ..., scale: _Optional[float] = ..., shift: _Optional[float] = ..., head_logits: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class RankResponse(_message.Message):
     __slots__ = ("request_id", "version", "model", "index", "pctr", "ecpm", "degraded", "degraded_reason", "side", "explanations")

@@ -16,6 +16,7 @@ from functools import partial
 
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.pipeline import Pipeline
+from livectr.models.configs import head_roles
 from livectr.system.metrics_server import metrics_server
 from livectr.trainer.carry.carry import EarlierRun, carry_once
 from livectr.trainer.checkpoint.checkpoint import Checkpointer
@@ -49,6 +50,7 @@ from livectr.trainer.quality.contest import Contest
 from livectr.trainer.quality.evaluation import Evaluation
 from livectr.trainer.quality.final_labels import FinalLabels
 from livectr.trainer.quality.gate import PublishGate
+from livectr.trainer.quality.hedger import Hedger
 from livectr.trainer.quality.monitor import Monitor
 from livectr.trainer.quality.predictions import CALIBRATED, wrong_predictions
 from livectr.trainer.quality.run_quality import RunQuality
@@ -126,7 +128,12 @@ def build(
 
     # parts that hang on the stages, in the order in which examples meet them
     calibrator = Calibrator.of(setup)
-    roles = (*step.models, *([] if pipeline.calibration is None else [CALIBRATED]))
+    hedger = Hedger.of(setup)
+    roles = (
+        *(["rank"] if head_roles(pipeline.rank) else []),
+        *step.models,
+        *([CALIBRATED] if pipeline.calibration is not None else []),
+    )
     items, labels, contest = ItemCounts.of(setup), FinalLabels.of(setup, roles), Contest.of(setup)
     quality, gate = RunQuality.of(setup, roles), PublishGate.of(setup)
     record = RunRecord.of(setup, roles, progress.began_ms)
@@ -134,7 +141,7 @@ def build(
         setup.closed(record)
     tables = {name: table for learner in learners for name, table in learner.tables.items()}
     monitor = Monitor.of(setup, tables, roles)
-    some = [items, labels, quality, monitor, calibrator, contest, gate, record, stream.watch]
+    some = [items, labels, quality, monitor, hedger, calibrator, contest, gate, record, stream.watch]
     parts: list[Part] = [part for part in some if part is not None]
 
     if restored is not None:
@@ -181,7 +188,7 @@ def build(
             ),
             refreshes=refreshes,
         )
-    evaluation = Evaluation(parts, items, labels, contest, calibrator) if rank == 0 else None
+    evaluation = Evaluation(parts, items, labels, contest, hedger, calibrator) if rank == 0 else None
     holds = Holds(publisher, gate, step)
     assembled = Parts(
         pipeline=pipeline,
@@ -198,6 +205,7 @@ def build(
         record=record,
         monitor=monitor,
         calibrator=calibrator,
+        hedger=hedger,
         holds=holds,
         checkpoint=checkpoint,
         publisher=publisher,

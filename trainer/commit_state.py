@@ -69,7 +69,10 @@ class CommitState:
         if snapshots is not None:
             statistics, now_ms = parts.stream.feed.statistics, progress.event_ms
             maps = parts.calibrator.maps(champion) if parts.calibrator is not None else None
-            snapshots = snapshots.at(statistics, champion, maps, now_ms=now_ms, first_ms=progress.first_ms)
+            weights = parts.hedger.weights if parts.hedger is not None and champion == "rank" else None
+            snapshots = snapshots.at(
+                statistics, champion, maps, weights, now_ms=now_ms, first_ms=progress.first_ms
+            )
         return CommitState(
             steps=progress.steps,
             examples=progress.examples,

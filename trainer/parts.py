@@ -23,6 +23,7 @@ from livectr.trainer.progress import Progress
 from livectr.trainer.publish.snapshot import Snapshotter
 from livectr.trainer.quality.calibrator import Calibrator
 from livectr.trainer.quality.evaluation import Evaluation
+from livectr.trainer.quality.hedger import Hedger
 from livectr.trainer.quality.monitor import Monitor
 from livectr.trainer.quality.predictions import PredictionLog
 from livectr.trainer.quality.run_record import RunRecord
@@ -45,6 +46,7 @@ class Parts:
         log: predictions; of rank 0, if they are kept.
         record: writes the run log; of rank 0, if there is one.
         calibrator: of rank 0, if the pipeline is calibrated.
+        hedger: of rank 0, if the ranking model is a hedge.
         checkpoint, publisher: None if the run has no place for them.
         snapshots: copies versions, as of this run's start; None: nothing is published.
     """
@@ -63,6 +65,7 @@ class Parts:
     record: RunRecord | None
     monitor: Monitor
     calibrator: Calibrator | None
+    hedger: Hedger | None
     holds: Holds
     checkpoint: Checkpointer | None
     publisher: Publisher | None

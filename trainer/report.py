@@ -32,6 +32,8 @@ class Report:
         products: library of products that are fp32 (models.library).
         prerank: measures of the pre-rank model.
         calibrated: measures of the ranking model with calibrated logits; {} without calibration.
+        heads: role of a head of a hedge → its measures.
+        hedge: role of a head → its weight; {} if the ranking model is no hedge.
         segments: number of the calibration's segments, of those judged by 500 clicks, and of these the lowest
             and highest calibration, raw and calibrated; {} without calibration.
         contest: the champion, the step since which it is the champion, and the number of changes; {} without
@@ -76,6 +78,8 @@ class Report:
     last_20_percent: dict[str, float | None] = field(default_factory=dict)
     prerank: dict[str, Any] = field(default_factory=dict)
     calibrated: dict[str, Any] = field(default_factory=dict)
+    heads: dict[str, dict[str, Any]] = field(default_factory=dict)
+    hedge: dict[str, float] = field(default_factory=dict)
     segments: dict[str, Any] = field(default_factory=dict)
     contest: dict[str, Any] = field(default_factory=dict)
     challengers: dict[str, dict[str, Any]] = field(default_factory=dict)

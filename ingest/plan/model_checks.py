@@ -13,7 +13,7 @@ from livectr.ingest.plan.dag import FeaturePlan
 from livectr.system.errors import ConfigError
 
 SERVED = ("rank", "prerank")
-RESERVED = ("adam", "calibrated", "calibration", "content", "des", "features", "segment")
+RESERVED = ("adam", "calibrated", "calibration", "content", "des", "features", "hedge", "segment")
 """Begin of names of tensors, and columns of predictions, that belong to no model."""
 
 

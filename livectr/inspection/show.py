@@ -37,15 +37,11 @@ def show_pipeline(
         ConfigError: training would fail: an operator does not compile, a model is no model, or the budget is
             too small.
     """
-    from livectr.models.base import ModelConfig
+    from livectr.models.configs import model_configs  # imports torch
 
     Extractor(pipeline.plan, engine="calls")
     placement = place(pipeline.plan, budget_bytes=budget_bytes, rows=rows)
-    for role, model in (("prerank", pipeline.prerank), *pipeline.contenders.items()):
-        if not isinstance(model, ModelConfig) and (role != "prerank" or model is not None):
-            raise ConfigError(
-                f"Pipeline: {role}= must be a model such as livectr.models.DeepFM(), not {model!r}"
-            )
+    model_configs(pipeline)
     if svg is not None:
         svg.write_text(to_svg(placement), encoding="utf-8")
     console, log = make_console(), pipeline.log

@@ -33,13 +33,14 @@ from livectr.library.checkpoints import open_checkpoint
 from livectr.library.features import extracted
 from livectr.library.tables import root_columns, to_pipeline
 from livectr.models.base import CTRModel
-from livectr.models.configs import model_configs
+from livectr.models.configs import head_roles, model_configs
 from livectr.models.embedding import SubModel, SubNetwork
 from livectr.models.inputs import Gathered, Gathers, Ragged
 from livectr.models.roles import role_slices, row_segments
 from livectr.models.two_tower import TwoTowerModel
 from livectr.models.weights import loaded
 from livectr.store.calibration import SegmentMaps
+from livectr.store.hedge import mixed
 from livectr.store.layout import CONTENT
 from livectr.system.errors import ConfigError
 from livectr.trainer.checkpoint.restored import Restored
@@ -47,6 +48,7 @@ from livectr.trainer.content.contents import FOLDER
 from livectr.trainer.des.from_zero import saved_from_zero
 from livectr.trainer.quality.calibrator import Calibrator, saved_maps
 from livectr.trainer.quality.champion import CONTEST, champion_of
+from livectr.trainer.quality.hedger import Hedger, weights_of
 
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
@@ -130,8 +132,11 @@ class CheckpointScorer:
         self._fields = tuple((spec.name, spec.table) for spec in pipeline.fields)
         self.champion = champion_of(restored.state(CONTEST))
         configs = model_configs(pipeline)
-        roles = (self.champion, PRERANK) if prerank and PRERANK in configs else (self.champion,)
-        layout = values_only(row_segments(configs), roles, pipeline.row_values)
+        self._heads = head_roles(pipeline.rank) if self.champion == ROLE else ()
+        roles = self._heads or (self.champion,)
+        roles += (PRERANK,) if prerank and PRERANK in configs else ()
+        kept = {role.partition(".")[0] for role in roles}
+        layout = values_only(row_segments(configs), kept, pipeline.row_values)
         seed = restored.manifest.identity["seed"]
         self.tables = {table: DynamicTable(layout, name=table, seed=seed) for _, table in self._fields}
         restored.load_tables(cast(Any, {name: _Values(table) for name, table in self.tables.items()}))
@@ -147,6 +152,9 @@ class CheckpointScorer:
                 loaded(model, dense, f"{role}.", f"the checkpoint's {role} model"), slices[role], gathers
             )
         self.statistics = Statistics(pipeline.plan).load(restored.statistics())
+        if self._heads:
+            losses = restored.state(Hedger.kind).get("losses", np.zeros(len(self._heads)))
+            self._weights = weights_of(losses)
         self._segment, self._maps = pipeline.segment_field, None
         if pipeline.calibration is not None:
             self._maps = saved_maps(restored.state(Calibrator.kind), self.champion) or SegmentMaps.identity()
@@ -192,8 +200,11 @@ class CheckpointScorer:
 
         Args:
             features: of B rows, with the plan's fields and dense features.
-            role: "prerank" for the two towers; None: the ranking model.
+            role: "prerank" for the two towers, or a head of a hedge; None: the ranking model.
         """
+        if role is None and self._heads:
+            of_heads = np.stack([self.logits(features, head) for head in self._heads])
+            return mixed(of_heads, self._weights)
         network, *inputs = self._inputs(features, role or self.champion)
         logits: F32 = network(*inputs).numpy()
         return logits

@@ -25,6 +25,7 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving import metrics
 from livectr.serving.errors import OverloadError, RequestError
+from livectr.serving.score.hedge_scorer import HedgeScorer
 from livectr.serving.score.inputs import FieldVectors, ModelInputs
 from livectr.serving.score.look_up import VersionLookup
 from livectr.serving.score.rank_scorer import RankScorer
@@ -83,7 +84,10 @@ class Explainer:
         keys = [self._keys(inputs.features, row) for row in rows]
         cold = self._cold(lookup, keys)
         metrics.EXPLAINED.inc(len(rows))
+        heads = scorer if isinstance(scorer, HedgeScorer) else None
         return pb.Explanations(
+            heads=[] if heads is None else [role.removeprefix("rank.") for role in heads.heads],
+            weights=[] if heads is None else heads.weights.tolist(),
             features=[*self._fields, *self._columns],
             fields=len(self._fields),
             candidates=[
@@ -95,6 +99,7 @@ class Explainer:
                     cold_keys=[]
                     if cold is None
                     else [int(cold_in(c, k)) for c, k in zip(cold, own, strict=True)],
+                    head_logits=[] if heads is None else _of_heads(heads, inputs, row),
                     scale=None if scale is None else scale[row],
                     shift=None if shift is None else shift[row],
                 )
@@ -140,6 +145,13 @@ class Explainer:
                 by_table.setdefault(table, []).append(of_field)
         absent = lookup.absent({table: np.unique(np.concatenate(parts)) for table, parts in by_table.items()})
         return None if absent is None else [absent[table] for table in self._tables]
+
+
+def _of_heads(scorer: HedgeScorer, inputs: ModelInputs, row: int) -> list[float]:
+    """Logits of the heads for a row."""
+    vectors = FieldVectors.of(_whole(inputs.vectors, row))
+    of_heads: list[float] = scorer.of_heads(vectors, inputs.dense[row : row + 1])[:, 0].tolist()
+    return of_heads
 
 
 def check_explain(count: int) -> None:

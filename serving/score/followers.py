@@ -11,9 +11,9 @@ from livectr.models.configs import model_configs
 from livectr.models.forward import ItemFeatures
 from livectr.serving import metrics
 from livectr.serving.options import ServeOptions
+from livectr.serving.score.hedge_scorer import scorer_of
 from livectr.serving.score.item_features import item_features
 from livectr.serving.score.published import content_fields, value_layout
-from livectr.serving.score.rank_scorer import RankScorer
 from livectr.serving.score.tower_scorer import SIDES, TowerScorer, tower_features
 from livectr.serving.version.content import Contents
 from livectr.serving.version.follower import VersionFollower
@@ -52,7 +52,7 @@ def version_follower(role: str, pipeline: Pipeline, options: ServeOptions) -> Ve
         if selects:
             made["prerank"] = TowerScorer(pipeline, dense, manifest.champion)
         if ranks:
-            made["rank"] = RankScorer(pipeline, dense, manifest.champion, items)
+            made["rank"] = scorer_of(pipeline, dense, manifest.champion, items)
         return made
 
     spec = RoleSpec(

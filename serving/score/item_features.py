@@ -10,6 +10,7 @@ from livectr.ingest.language.roots import roots_of
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.models.base import ModelConfig
+from livectr.models.configs import head_roles
 from livectr.models.forward import ItemFeatures, LayeredModel
 
 
@@ -49,11 +50,15 @@ def split_plan(pipeline: Pipeline) -> SplitPlan | None:
 
     Vectors that a model reads apart from its first layer, for attention, are not in a partial result: their
     fields are in the rest, and so is the field of the calibration's segments. A model that only torch
-    computes keeps none.
+    computes keeps none, nor does a hedge.
     """
     column, plan = pipeline.item_column, pipeline.plan
     configs = [config for config in pipeline.contenders.values() if isinstance(config, ModelConfig)]
-    if column is None or not all(_compiled(pipeline, config) for config in configs):
+    if (
+        column is None
+        or head_roles(pipeline.rank)
+        or not all(_compiled(pipeline, config) for config in configs)
+    ):
         return None
     known = {root.name for root in pipeline.item_roots}
     gathers = [config.gathers(plan.fields) for config in configs]

@@ -38,7 +38,8 @@ def value_layout(
 
 def served_slices(configs: Mapping[str, ModelConfig], champion: str) -> dict[str, slice]:
     """Slice of each served role's values on the axis of a published row."""
-    return role_slices({role: config for role, config in configs.items() if role in served_roles(champion)})
+    served = served_roles(champion)
+    return role_slices({role: config for role, config in configs.items() if role.partition(".")[0] in served})
 
 
 def published_statistics(pipeline: Pipeline, dense: Mapping[str, Tensor]) -> Statistics:

@@ -44,6 +44,7 @@ class RankScorer(Snapshots[Snapshot]):
     Args:
         champion: role of the version's ranking model.
         items: features whose partial results may be kept.
+        role: of the model; None: the champion's, else a head of the champion.
 
     Attributes:
         name: its class and the pipeline's fingerprint; the role of a challenger stands before it.
@@ -62,22 +63,25 @@ class RankScorer(Snapshots[Snapshot]):
         dense: Mapping[str, Tensor],
         champion: str = "rank",
         items: ItemFeatures = ItemFeatures(),  # noqa: B008
+        role: str | None = None,
     ) -> None:
         super().__init__()
         if champion not in pipeline.contenders:
             raise MismatchError(
                 f"the published version is of {champion!r}, which is no model of the pipeline"
             )
-        configs = model_configs(pipeline)
+        configs, role = model_configs(pipeline), role or champion
         plan = pipeline.plan
-        role = "" if champion == "rank" else f"{champion}:"
-        self.name = f"{role}{type(configs[champion]).__name__}/{pipeline.fingerprint[:12]}"
-        self._slice = served_slices(configs, champion)[champion]
-        self._gathers = configs[champion].gathers(plan.fields)
+        of_challenger = "" if champion == "rank" else f"{champion}:"
+        self.name = (
+            f"{of_challenger}{type(pipeline.contenders[champion]).__name__}/{pipeline.fingerprint[:12]}"
+        )
+        self._slice = served_slices(configs, champion)[role]
+        self._gathers = configs[role].gathers(plan.fields)
         self.sequences, self.content = self._gathers.sequences, self._gathers.content
         self._pooled = [plan.fields.index(name) for name in self._gathers.pooled]
-        model = configs[champion].build(plan.fields, plan.fields, plan.dense_names, True, 0)
-        self._model = loaded_role(model, dense, champion)
+        model = configs[role].build(plan.fields, plan.fields, plan.dense_names, True, 0)
+        self._model = loaded_role(model, dense, role)
         self._forward = compiled_forward(self._model, len(plan.fields), len(plan.dense_names), items)
         self.in_one_call = self._forward is not None and not self._gathers
         self.statistics = published_statistics(pipeline, dense)

@@ -22,6 +22,7 @@ from livectr.kernels.table.layout import Segment
 from livectr.kernels.table.table import DynamicTable
 from livectr.models.roles import served_roles
 from livectr.store.calibration import SegmentMaps
+from livectr.store.hedge import WEIGHTS
 from livectr.store.layout import CONTENT, FEATURES, HISTORY
 from livectr.trainer.comm.control import Control
 from livectr.trainer.content.precompute import ContentPrecompute, Precompute
@@ -36,6 +37,7 @@ from livectr.trainer.publish.version import VersionSnapshot, is_served
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
+F64 = npt.NDArray[np.float64]
 
 
 def served_columns(segments: Sequence[Segment], champion: str) -> slice | I64:
@@ -60,6 +62,7 @@ class Snapshotter:
         first_ms: event time of this process's first example; 0 before it.
         copied: rows of a complete version that were copied ahead.
         maps: calibration of the champion, on rank 0; None: it is not calibrated.
+        weights: of the heads, on rank 0; None: the champion is no hedge.
     """
 
     pipeline: Pipeline
@@ -74,12 +77,14 @@ class Snapshotter:
     first_ms: int = 0
     copied: CopyAhead | None = None
     maps: SegmentMaps | None = None
+    weights: F64 | None = None
 
     def at(
         self,
         statistics: Statistics,
         champion: str,
         maps: SegmentMaps | None = None,
+        weights: F64 | None = None,
         *,
         now_ms: int,
         first_ms: int,
@@ -87,7 +92,13 @@ class Snapshotter:
         """Snapshotter of a later step boundary; see the class."""
         items = replace(self.items, statistics=statistics, now_ms=now_ms, first_ms=first_ms)
         now = replace(
-            self, statistics=statistics, champion=champion, maps=maps, now_ms=now_ms, first_ms=first_ms
+            self,
+            statistics=statistics,
+            champion=champion,
+            maps=maps,
+            weights=weights,
+            now_ms=now_ms,
+            first_ms=first_ms,
         )
         return replace(now, items=items)
 
@@ -120,7 +131,7 @@ class Snapshotter:
             step=steps,
             rows=rows,
             table_rows={name: len(table) for name, table in self.step.tables.items()},
-            dense=safetensors.torch.save({**weights, **self._statistics(), **self._calibration()}),
+            dense=safetensors.torch.save({**weights, **self._statistics(), **self._mixture()}),
             values=values.changed,
             items=self.items.take(since),
             erased={name: keys for name, keys in erased.items() if len(keys)},
@@ -196,9 +207,11 @@ class Snapshotter:
                 content[name] = ContentPrecompute(name, ams.networks[name], ams.stores[name])
         return content
 
-    def _calibration(self) -> dict[str, torch.Tensor]:
-        """Maps of the champion, beside rank 0's weights."""
+    def _mixture(self) -> dict[str, torch.Tensor]:
+        """Maps of the champion and weights of its heads, beside rank 0's weights."""
         arrays = self.maps.arrays() if self.maps is not None else {}
+        if self.weights is not None:
+            arrays[WEIGHTS] = self.weights
         return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
 
     def _statistics(self) -> dict[str, torch.Tensor]:

@@ -20,6 +20,7 @@ from livectr.trainer.part import F32, I64, Part, Scored
 from livectr.trainer.quality.calibrator import Calibrator
 from livectr.trainer.quality.contest import Contest
 from livectr.trainer.quality.final_labels import FinalLabels
+from livectr.trainer.quality.hedger import Hedger
 from livectr.trainer.quality.predictions import CALIBRATED, Records, records, roles_of
 from livectr.trainer.quality.seen import NOT_COUNTED, ItemCounts
 from livectr.trainer.stream.feed import Batch
@@ -34,6 +35,7 @@ class Evaluation:
         items: examples of each item; None: the pipeline has no items.
         labels: scores whose label windows have not passed; None: every label is final at once.
         contest: champion and challengers; None: no challengers.
+        hedger: mixes the logits of the heads; None: the ranking model is no hedge.
         calibrator: maps logits before their examples are counted in it; None: nothing is calibrated.
     """
 
@@ -41,6 +43,7 @@ class Evaluation:
     items: ItemCounts | None = None
     labels: FinalLabels | None = None
     contest: Contest | None = None
+    hedger: Hedger | None = None
     calibrator: Calibrator | None = None
 
     @property
@@ -62,6 +65,8 @@ class Evaluation:
             step: number of the step that has learned it.
         """
         logits: Mapping[str, F32] = {role: z[batch.sequence] for role, z in result.logits.items()}
+        if self.hedger is not None:
+            logits = {"rank": self.hedger.mixed(logits), **logits}
         if self.calibrator is not None:
             segment = np.full(len(batch), NO_SEGMENT) if batch.segment is None else batch.segment
             calibrated = self.calibrator.calibrated(logits[self.champion], segment, self.champion)

@@ -61,6 +61,7 @@ class RunQuality(Part):
             **{name: rank[name] for name in MEASURES if name in rank},
             "last_20_percent": rank.get("last_20_percent", {}),
             "prerank": found.get("prerank", {}),
+            "heads": {role: values for role, values in found.items() if role.startswith("rank.")},
             "calibrated": found.get(CALIBRATED, {}),
             "challengers": {role: values for role, values in found.items() if role in self.challengers},
             "shadows": {role: values for role, values in found.items() if role in self.shadows},

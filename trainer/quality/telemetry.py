@@ -33,6 +33,7 @@ CHAMPION = Gauge(
 CHAMPION_CHANGES = of_rank_0(
     Counter("livectr_champion_changes", "Challengers that this process has promoted.")
 )
+HEAD_WEIGHT = Gauge("livectr_hedge_weight", "Weight of a head in the hedge that ranks.", ["model"])
 CONTEST_LOGLOSS = Gauge(
     "livectr_contest_logloss",
     "Test-then-train log loss over the window of the promotion rule, of champion and challengers.",

@@ -134,6 +134,13 @@ BOARD = Board(
         (
             "Champion and challengers",
             [
+                lines(
+                    "Heads of the hedge",
+                    "Weight of each head in the mixture that ranks. Empty: the model is no hedge.",
+                    "percentunit",
+                    ("max by (namespace, model) (livectr_hedge_weight{@})", "{{model}}"),
+                    least=0,
+                ),
                 _measure("Champion", "1: the ranking model that is published.", "livectr_champion"),
                 lines(
                     "Changes of the champion",

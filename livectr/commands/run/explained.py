@@ -12,9 +12,10 @@ def explained(answer: Any) -> list[dict[str, Any]]:
     """Explanations of a RankResponse, JSON-able.
 
     Returns:
-        Of each candidate: its index, logit, scale and shift if it is calibrated, contributions by feature,
-        largest first, the names of missing fields (no key), and of cold fields (no key with a trained row)
-        and partly cold fields the number of cold keys and of keys. `cold` is None if Redis could not tell.
+        Of each candidate: its index, logit, heads of a hedge with weight and logit, scale and shift if it is
+        calibrated, contributions by feature, largest first, the names of missing fields (no key), and of cold
+        fields (no key with a trained row) and partly cold fields the number of cold keys and of keys. `cold`
+        is None if Redis could not tell.
     """
     parts = answer.explanations
     names, fields = list(parts.features), list(parts.features)[: parts.fields]
@@ -26,6 +27,18 @@ def explained(answer: Any) -> list[dict[str, Any]]:
             {
                 "index": one.index,
                 "logit": one.logit,
+                **(
+                    {
+                        "heads": {
+                            name: {"weight": weight, "logit": logit}
+                            for name, weight, logit in zip(
+                                parts.heads, parts.weights, one.head_logits, strict=True
+                            )
+                        }
+                    }
+                    if parts.heads
+                    else {}
+                ),
                 **({"scale": one.scale, "shift": one.shift} if one.HasField("scale") else {}),
                 "contributions": dict(pairs),
                 "missing": [name for name, keys in zip(fields, one.keys, strict=True) if not keys],
@@ -59,6 +72,8 @@ def show(explanation: dict[str, Any], candidate: str) -> None:
     if "scale" in explanation:
         mapped = explanation["scale"] * explanation["logit"] + explanation["shift"]
         words += f", calibrated {mapped:.4f}"
+    for name, head in explanation.get("heads", {}).items():
+        words += f"\n  head {name}: weight {head['weight']:.4f}, logit {head['logit']:.4f}"
     console.print(words, highlight=False, markup=False)
     console.print(table)
     still = [name for name, value in contributions.items() if not value]

@@ -1,0 +1,94 @@
+"""Hedger: weighs the heads of a hedge by their discounted log losses on final labels (models.hedge)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from livectr.models.configs import head_roles
+from livectr.store.hedge import mixed
+from livectr.trainer.part import F32, Arrays, Part, Scored
+from livectr.trainer.quality import telemetry
+from livectr.trainer.quality.metrics import bounded, example_losses
+from livectr.trainer.setup import Setup
+
+F64 = npt.NDArray[np.float64]
+
+
+class Hedger(Part):
+    """Weights of the heads. Rank 0 holds it.
+
+    Args:
+        roles: of the heads.
+        window: examples after which a loss counts for 1/e.
+    """
+
+    kind = "hedge"
+    by_step = True
+    """A batch is mixed as of the examples before it, in a block of batches, too."""
+
+    def __init__(self, roles: tuple[str, ...], window: int) -> None:
+        self.roles, self._window = roles, window
+        self._losses: F64 = np.zeros(len(roles))
+        self._show()
+
+    @staticmethod
+    def of(setup: Setup) -> Hedger | None:
+        """Hedger of a run on rank 0; None where the ranking model is no hedge, and on other ranks."""
+        roles = head_roles(setup.pipeline.rank)
+        if setup.rank != 0 or not roles:
+            return None
+        return Hedger(roles, setup.pipeline.rank.window)  # type: ignore[attr-defined]
+
+    @property
+    def weights(self) -> F64:
+        """Weights f64[H]; equal before the first example."""
+        return weights_of(self._losses)
+
+    def mixed(self, logits: Mapping[str, F32]) -> F32:
+        """Logits f32[n] of the mixture of heads' logits, role → f32[n]."""
+        return mixed(np.stack([logits[role] for role in self.roles]), self.weights)
+
+    def measure(self, scored: Scored) -> None:
+        """Add examples to the losses, one after another."""
+        label = scored.records["label"]
+        if not len(label):
+            return
+        losses = np.stack([example_losses(bounded(scored.logits[role]), label) for role in self.roles])
+        kept = math.exp(-1 / self._window)
+        for head, of_head in enumerate(losses.tolist()):
+            held = float(self._losses[head])
+            for loss in of_head:  # in turn, so that sums do not depend on batches
+                held = held * kept + loss
+            self._losses[head] = held
+        self._show()
+
+    def report(self) -> dict[str, Any]:
+        """Weights of the heads."""
+        pairs = zip(self.roles, self.weights.tolist(), strict=True)
+        return {"hedge": {role: round(weight, 6) for role, weight in pairs}}
+
+    def state(self) -> Arrays:
+        """State for a checkpoint: equal for equal states."""
+        return {"losses": self._losses.copy()}
+
+    def load(self, state: Arrays) -> None:
+        """Resume from a `state`; that of another number of heads is left out."""
+        if state["losses"].shape == self._losses.shape:
+            self._losses = state["losses"].copy()
+        self._show()
+
+    def _show(self) -> None:
+        for role, weight in zip(self.roles, self.weights.tolist(), strict=True):
+            telemetry.HEAD_WEIGHT.labels(role).set(weight)
+
+
+def weights_of(losses: F64) -> F64:
+    """Weights f64[H] of discounted losses f64[H]."""
+    weights: F64 = np.exp(losses.min() - losses)
+    weights /= weights.sum()
+    return weights

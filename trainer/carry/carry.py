@@ -71,13 +71,14 @@ from livectr.trainer.des.from_zero import from_zero_state, saved_from_zero
 from livectr.trainer.quality.calibrator import Calibrator
 from livectr.trainer.quality.champion import CONTEST, champion_of
 from livectr.trainer.quality.final_labels import FinalLabels
+from livectr.trainer.quality.hedger import Hedger
 from livectr.trainer.quality.monitor import Monitor
 from livectr.trainer.tables.policies import Policies, State
 
 LOG = logging.getLogger(__name__)
 AS_THEY_ARE = ("known", "histories", "rows", "items", "gate", Monitor.kind)
 """Kinds of files that a changed pipeline reads as they are."""
-OF_EACH_MODEL = (FinalLabels.kind, CONTEST, Calibrator.kind)
+OF_EACH_MODEL = (FinalLabels.kind, CONTEST, Calibrator.kind, Hedger.kind)
 """Kinds of files with a value for each model."""
 
 
@@ -264,8 +265,10 @@ class _Carrier:
     @property
     def _kinds(self) -> tuple[str, ...]:
         """Kinds of files that stay: those with a value for each model where the roles are the same."""
-        names = (name for name in self.old.dense() if not name.startswith((PREFIX, "adam.", "des.")))
-        same = {n.partition(".")[0] for n in names} - {CONTENT} == {*self.configs}
+        names = {name for name in self.old.dense() if not name.startswith((PREFIX, "adam.", "des."))}
+        ours = {role.partition(".")[0] for role in self.configs}  # of heads that of their hedge
+        same = {n.partition(".")[0] for n in names} - {CONTENT} == ours
+        same = same and all(f"{role}.bias" in names for role in self.configs)
         return (*AS_THEY_ARE, *(OF_EACH_MODEL if same else ()))
 
     def _dense(self) -> CarriedWeights:

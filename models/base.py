@@ -81,9 +81,9 @@ class ModelConfig(ABC):
         check_settings(self)
 
     @property
-    @abstractmethod
     def dense_lr(self) -> float:
-        """Adam's learning rate of the network's parameters (table rows have their own optimisers)."""
+        """Adam's learning rate of the network's parameters; 0 of a model that has none for Adam."""
+        return 0.0
 
     @abstractmethod
     def segments(self) -> tuple[SegmentSpec, ...]:

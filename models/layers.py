@@ -207,6 +207,8 @@ def index_on(index: tuple[int, ...], device: torch.device) -> Tensor:
 
 SCALE = "wide.scale"
 """Name of a model's scales of fields in its first order."""
+NUMBERS = "wide.dense"
+"""Name of a model's weights of dense features in its first order."""
 
 
 class FirstOrder(nn.Module):
@@ -215,6 +217,8 @@ class FirstOrder(nn.Module):
     A field's scale s_f is learned from examples before their weights w have seen them. FTRL's weights grow
     with its α, so a learned scale is a learned α: near 1 or above for a field that tells much, small for one
     whose weights are noise. With it, one default α fits logs whose best α are ten times apart.
+
+    Weights u of dense features learn alike at every scale of the feature (`trainer.des.dense`).
 
     Attributes:
         scale: s, f32[F_local], one at the start.
@@ -228,7 +232,7 @@ class FirstOrder(nn.Module):
         super().__init__()
         self.scale = nn.Parameter(torch.ones(len(part.local)))
         self.dense = nn.Parameter(torch.zeros(len(part.local_dense))) if part.local_dense else None
-        self.local_axes = {SCALE: part.local, "wide.dense": part.local_dense}
+        self.local_axes = {SCALE: part.local, NUMBERS: part.local_dense}
 
     def forward(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
         """Computes the partial sum f32[B, 1].

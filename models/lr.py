@@ -31,7 +31,6 @@ class LR(ModelConfig):
 
     Args:
         optimiser: table optimiser of the weights w, one per key.
-        dense_lr: Adam's learning rate of the bias and of the dense features' weights u.
         schedule: learning rates over the number of batches.
 
     Example:
@@ -46,7 +45,6 @@ class LR(ModelConfig):
     """
 
     optimiser: OptimiserSpec = ftrl()
-    dense_lr: float = 1e-2
 
     def segments(self) -> tuple[SegmentSpec, ...]:
         """Row: w f32[1]."""

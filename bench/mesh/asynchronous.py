@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.futures import Future
 
 from bench.mesh.shard import F32, Network, Shard
-from bench.mesh.worker import Request, learn
+from bench.mesh.worker import Request, largest_numbers, learn
 from livectr.ingest.plan.features import Features
 from livectr.kernels.network.small_batch import curvature
 from livectr.models.base import ModelConfig
@@ -58,7 +58,7 @@ class Asynchronous:
         self.wait()
         split = torch.split(torch.from_numpy(grads), np.diff(request.bounds).tolist())
         self._pushed = [self._call(r, _push, parts[r], grad) for r, grad in enumerate(split)]
-        pushed = self.worker.gradient(), len(label), curvature(logits)
+        pushed = self.worker.gradient(), len(label), curvature(logits), largest_numbers(features)
         self._pushed.append(self._call(0, _push_network, *pushed))
         return logits
 
@@ -83,5 +83,5 @@ def _pull_network(number: int) -> Tensor:
     return _served[number].network.pull()
 
 
-def _push_network(number: int, gradient: Tensor, samples: int, curved: float) -> None:
-    _served[number].network.push(gradient, samples, curved)
+def _push_network(number: int, gradient: Tensor, samples: int, curved: float, largest: Tensor) -> None:
+    _served[number].network.push(gradient, samples, curved, largest)

@@ -73,12 +73,19 @@ class Network:
         self.adam.clear()
         return flat
 
-    def push(self, gradient: Tensor, samples: int, curved: float) -> None:
-        """One step with a summed gradient of examples whose logits have this `curvature`."""
+    def push(self, gradient: Tensor, samples: int, curved: float, largest: Tensor) -> None:
+        """One step with a summed gradient of examples.
+
+        Args:
+            gradient: f32[P], summed over the examples.
+            samples: number of examples.
+            curved: `curvature` of their logits.
+            largest: f32[Dd], largest |x| of each dense feature among them.
+        """
         with self.lock:
             for p, part in zip(self.parameters, self._split(gradient), strict=True):
                 p.grad = part.view_as(p).clone()
-            self.adam.step(samples, {"rank": curved})
+            self.adam.step(samples, {"rank": curved}, largest)
 
     @torch.no_grad()
     def start(self, clicks: float, samples: int) -> None:

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from bench.mesh.shard import F32, I64, Network, Shard
-from bench.mesh.worker import Request, learn
+from bench.mesh.worker import Request, largest_numbers, learn
 from livectr.ingest.plan.features import Features
 from livectr.kernels.network.small_batch import curvature
 from livectr.models.base import ModelConfig
@@ -39,7 +39,10 @@ class Synchronous:
         self.shard.push(np.concatenate(requested), back.numpy())
         own = torch.tensor([float(len(label)), curvature(logits)])
         whole = self._sum(torch.cat([self.network.gradient(), own]))
-        self.network.push(whole[:-2], int(whole[-2]), float(whole[-1]))
+        largest = largest_numbers(features)
+        if self.world > 1:
+            dist.all_reduce(largest, dist.ReduceOp.MAX)
+        self.network.push(whole[:-2], int(whole[-2]), float(whole[-1]), largest)
         return logits
 
     def _pull(self, request: Request) -> tuple[list[I64], F32]:

@@ -59,6 +59,11 @@ def logits(model: CTRModel, features: Features, request: Request, rows: Tensor) 
     return found
 
 
+def largest_numbers(features: Features) -> Tensor:
+    """Largest |x| f32[Dd] of each dense feature."""
+    return torch.from_numpy(features.dense).abs().amax(0)
+
+
 def learn(model: CTRModel, features: Features, label: F32, request: Request, values: F32) -> tuple[F32, F32]:
     """(gradient f32[U, D] of the rows, logits f32[b]); the network's gradients are left in it.
 

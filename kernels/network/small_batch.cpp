@@ -67,10 +67,11 @@ double small_batch_curvature(int64_t n, const float* logits, float shift, const 
     return small_batch::curvature_of(n, logits, shift, weight);
 }
 
-// Adam, and AdaGrad of bias and scales, by the last gradients. scale_rate 0: the scales are learned already.
+// Adam, and AdaGrad of bias, scales and dense features, by the last gradients. scale_rate 0: the scales are learned
+// already.
 void small_batch_update(void* network, float rate, float epsilon, float inverse, float bias_rate, float curvature,
-                        float scale_rate) {
-    static_cast<Network*>(network)->update({rate, epsilon, inverse}, {bias_rate, curvature, scale_rate});
+                        float scale_rate, float number_rate) {
+    static_cast<Network*>(network)->update({rate, epsilon, inverse}, {bias_rate, curvature, scale_rate, number_rate});
 }
 
 }  // extern "C"

@@ -129,6 +129,8 @@ inline float adagrad(float& square, float g) {
     return sqrtf(square + 1.0f);
 }
 
+constexpr float LEAST_SIZE = 1e-30f;  // of dense features whose weights are learned
+
 // Moments of weights that nothing moves any more shrink until they are denormal, which some CPUs take 100 cycles for.
 class Flushed {
 #ifdef __SSE__
@@ -301,7 +303,7 @@ struct Targets {
 
 // Rates of an update besides Adam's. scale 0: the scales are learned already.
 struct OtherRates {
-    float bias, curvature, scale;
+    float bias, curvature, scale, number;
 };
 
 // Network of one batch after the other: read, add_partial, finish, backward, update.
@@ -438,7 +440,7 @@ class Layered final : public Network {
     void update(const Adam& adam, const OtherRates& rates) override {
         const Flushed flushed;
         if (deep_.hidden) deep_.update(examples_, adam);
-        if (of.first) Deep::learn(adam, of_x_, of_dense_);
+        if (of.first) learn_numbers(rates.number);
         learn_bias(bias_, of_bias_, rates.bias, rates.curvature);
         for (int64_t f = 0; of.first && rates.scale > 0 && f < of.fields; ++f) {
             float& s = scale_.value[f];
@@ -453,6 +455,21 @@ class Layered final : public Network {
     std::vector<float> w_, sums_, of_scale_, of_dense_, squares_, slopes_;
     int64_t examples_ = 0;
     float of_bias_ = 0;
+
+    // Normalised AdaGrad of dense features' weights: `mean` has their sizes (trainer/des/dense.py).
+    void learn_numbers(float rate) {
+        for (int64_t d = 0; d < of.dense; ++d) {
+            float &u = of_x_.value[d], &size = of_x_.mean[d];
+            float largest = size;
+            for (int64_t b = 0; b < examples_; ++b) largest = std::max(largest, fabsf(deep_.x[b * of.dense + d]));
+            const float shrink = size > 0 ? size / std::max(largest, LEAST_SIZE) : 1.0f;
+            size = largest;
+            u = u * shrink * shrink;
+            if (size < LEAST_SIZE) continue;
+            const float unit = of_dense_[d] / size;
+            u -= rate * (unit / adagrad(of_x_.square[d], unit) / size);
+        }
+    }
 };
 
 // logit = γ ⟨y_user, y_item⟩ + b, y = r x, r = 1 / √(‖x‖² + SOFT_NORM²), x the results of a tower's layers.

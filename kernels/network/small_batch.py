@@ -68,6 +68,7 @@ class Rates:
         bias: of the bias' AdaGrad.
         curvature: least divisor of the bias' gradient.
         scale: of the scales' AdaGrad; 0: they are learned already.
+        number: of the normalised AdaGrad of the first order's dense features.
     """
 
     adam: float
@@ -76,6 +77,7 @@ class Rates:
     bias: float
     curvature: float
     scale: float
+    number: float
 
 
 @dataclass(frozen=True)
@@ -268,7 +270,7 @@ class SmallBatchNetwork:
         """Learns the parameters."""
         r = rates
         self._calls.small_batch_update(
-            self.handle, r.adam, r.epsilon, 1.0 / r.samples, r.bias, r.curvature, r.scale
+            self.handle, r.adam, r.epsilon, 1.0 / r.samples, r.bias, r.curvature, r.scale, r.number
         )
 
 
@@ -313,5 +315,5 @@ def _library(*, released: bool = False) -> ctypes.CDLL:
     library.small_batch_curvature.restype = ctypes.c_double
     library.small_batch_curvature.argtypes = [size, array, number, array]
     library.small_batch_update.restype = None
-    library.small_batch_update.argtypes = [array, *[number] * 6]
+    library.small_batch_update.argtypes = [array, *[number] * 7]
     return library

@@ -32,10 +32,10 @@ struct RoleShape {
     OnlineSegment first, second;
 };
 
-// Rates of a role: of the network's Adam, the AdaGrads of bias and scales, and the hyper-parameters of the segments.
+// Rates of a role: of the network's Adam, the AdaGrads of bias, scales and dense features, and the hyper-parameters of the segments.
 struct RoleRates {
     double network;
-    float bias, scale, online_scale;
+    float bias, scale, online_scale, number;
     float first[RowLayout::HYPERS], second[RowLayout::HYPERS];
 };
 
@@ -145,7 +145,8 @@ class SmallSteps {
                                          static_cast<float>(1.0 / static_cast<double>(b))};
             const double curvature = small_batch::curvature_of(b, logits + r * n + begin, 0.0f, nullptr);
             const bool learned = online && roles_[r].first.dim;
-            roles_[r].network->update(adam, {rate.bias, static_cast<float>(curvature), learned ? 0.0f : rate.scale});
+            roles_[r].network->update(
+                adam, {rate.bias, static_cast<float>(curvature), learned ? 0.0f : rate.scale, rate.number});
         }
         return true;
     }

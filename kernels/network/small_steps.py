@@ -28,6 +28,7 @@ _RATES = np.dtype(
         ("bias", np.float32),
         ("scale", np.float32),
         ("online_scale", np.float32),
+        ("number", np.float32),
         ("first", np.float32, HYPERS),
         ("second", np.float32, HYPERS),
     ],
@@ -60,6 +61,7 @@ class RoleRates:
         network: of Adam, for a batch of many examples.
         bias, scale: of the AdaGrads of bias and scales.
         online_scale: of the AdaGrad of scales whose first order is learned example by example.
+        number: of the normalised AdaGrad of the first order's dense features; 0: there are none.
         first, second: hyper-parameters of the segments that are learned so; at most HYPERS.
     """
 
@@ -67,6 +69,7 @@ class RoleRates:
     bias: float
     scale: float
     online_scale: float
+    number: float
     first: Sequence[float] = ()
     second: Sequence[float] = ()
 
@@ -161,7 +164,7 @@ class SmallSteps:
         given = np.zeros(len(rates), _RATES)
         for each, rate in zip(given, rates, strict=True):
             each["network"], each["bias"], each["scale"] = rate.network, rate.bias, rate.scale
-            each["online_scale"] = rate.online_scale
+            each["online_scale"], each["number"] = rate.online_scale, rate.number
             each["first"][: len(rate.first)] = rate.first
             each["second"][: len(rate.second)] = rate.second
         assert logits.shape == (len(self._roles), n) and logits.flags.c_contiguous

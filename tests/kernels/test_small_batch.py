@@ -18,7 +18,7 @@ from livectr.system.cpu import own_levels
 from tests.waiting import left_s
 
 ROWS, FIELDS, DENSE = 5, 3, 2
-RATES = Rates(adam=1e-3, epsilon=1e-8, samples=ROWS, bias=0.5, curvature=0.1, scale=0.1)
+RATES = Rates(adam=1e-3, epsilon=1e-8, samples=ROWS, bias=0.5, curvature=0.1, scale=0.1, number=0.2)
 
 
 def learned(rng: np.random.Generator, *shape: int) -> Learned:

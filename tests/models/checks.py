@@ -19,6 +19,7 @@ import torch
 from bench.planted import pipeline
 from livectr import models
 from livectr.models import CTRModel, Gathered, ModelConfig, Ragged, TwoTower
+from livectr.models.learning import Schedule
 from livectr.system.errors import ConfigError
 from tests.models.examples import CONTENT_EXAMPLES, DENSE, EXAMPLES, FIELDS
 from tests.models.inputs import Inputs, image_dim
@@ -308,7 +309,7 @@ def _wrong(value: Any) -> tuple[Any, ...]:
 def a_configuration_is_a_value(config: ModelConfig) -> None:
     """Equal settings are equal, hash and print alike: a pipeline's fingerprint is made of that."""
     assert repr(replace(config)) == repr(config) and hash(replace(config)) == hash(config)
-    assert repr(replace(config, dense_lr=0.123)) != repr(config)  # type: ignore[call-arg]
+    assert repr(replace(config, schedule=Schedule(0.5, 123))) != repr(config)
 
 
 def _state(model: CTRModel) -> dict[str, torch.Tensor]:

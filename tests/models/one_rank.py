@@ -104,7 +104,8 @@ class OneRank:
         grads = [torch.zeros_like(x) if x.grad is None else x.grad for x in leaves]
         self.front.backward(grads[0].numpy(), *(grad.unsqueeze(1).numpy() for grad in grads[1:]))
         scored: F32 = logits.detach().numpy()
-        self.adam.step(len(label), {"rank": curvature(scored)})
+        largest = torch.from_numpy(features.dense).abs().amax(0)
+        self.adam.step(len(label), {"rank": curvature(scored)}, largest)
         return scored
 
     def run(self, read: Read) -> Tensor:

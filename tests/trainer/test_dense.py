@@ -1,4 +1,4 @@
-"""The networks' Adam is torch's, bit by bit, at the rates of the roles; biases and scales by AdaGrad."""
+"""The networks' Adam is torch's, bit by bit, at the rates of the roles; other parameters learn by AdaGrad."""
 
 import numpy as np
 import pytest
@@ -8,10 +8,12 @@ from livectr.kernels.network.small_batch import curvature
 from livectr.models import FM, DeepFM
 from livectr.models.base import CTRModel, ModelConfig
 from livectr.models.inputs import Part
-from livectr.trainer.des.dense import MOMENTS, DenseAdam
+from livectr.trainer.des.dense import MOMENTS, SIZES_KEY, DenseAdam
 from livectr.trainer.des.result import curvatures
 
 SAMPLES = 64
+OTHERS = ("bias", "wide.scale", "wide.dense")
+"""Parameters that Adam does not learn."""
 CONFIGS: dict[str, ModelConfig] = {"rank": DeepFM(hidden=(8, 4)), "shadow": FM()}
 CURVATURE = dict.fromkeys(CONFIGS, 0.0)
 
@@ -28,7 +30,7 @@ def test_steps_are_those_of_torchs_adam(dense: tuple[str, ...]) -> None:
     learned = DenseAdam(ours, CONFIGS)
     groups = [
         {
-            "params": [p for n, p in model.named_parameters() if n not in ("bias", "wide.scale")],
+            "params": [p for n, p in model.named_parameters() if n not in OTHERS],
             "lr": CONFIGS[role].dense_lr,
         }
         for role, model in theirs.items()
@@ -46,13 +48,13 @@ def test_steps_are_those_of_torchs_adam(dense: tuple[str, ...]) -> None:
             for own, other in zip(model.parameters(), theirs[role].parameters(), strict=True):
                 own.grad = torch.randn(own.shape, generator=rng)
                 other.grad = own.grad / SAMPLES
-        learned.step(SAMPLES, CURVATURE)
+        learned.step(SAMPLES, CURVATURE, torch.ones(len(dense)))
         adam.step()
         assert learned.steps == step + 1
     for role, model in ours.items():
         for (name, own), other in zip(model.named_parameters(), theirs[role].parameters(), strict=True):
             assert own.grad is None
-            if name not in ("bias", "wide.scale"):
+            if name not in OTHERS:
                 assert own.detach().numpy().tobytes() == other.detach().numpy().tobytes()
     state = learned.state(shared=True)
     network = theirs["rank"].get_parameter("mlp.weights.0")
@@ -100,6 +102,54 @@ def test_scales_learn_by_adagrad_from_summed_gradients() -> None:
     assert shadow.tolist() == [0.0, 0.0]
 
 
+def learned_numbers(
+    numbers: torch.Tensor, slopes: torch.Tensor
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Weights of dense features f32[n, 2] after a step on each example; their moments."""
+    ours = models(("hour", "price"))
+    learned = DenseAdam(ours, CONFIGS)
+    weight = ours["rank"].get_parameter("wide.dense")
+    for x, slope in zip(numbers, slopes, strict=True):
+        for model in ours.values():
+            model.get_parameter("wide.dense").grad = slope * x
+        learned.step(1, CURVATURE, x.abs())
+    return weight.detach().clone(), learned.state(shared=True)
+
+
+def test_weights_of_dense_features_learn_alike_at_every_scale() -> None:
+    """Normalised AdaGrad: a million times the feature is a millionth of the weight, and no other logit."""
+    rng = torch.Generator().manual_seed(0)
+    numbers, slopes = torch.randn(20, 2, generator=rng), torch.rand(20, generator=rng) - 0.5
+    scales = torch.tensor([1e9, 1e-6])
+    (plain, _), (scaled, state) = learned_numbers(numbers, slopes), learned_numbers(numbers * scales, slopes)
+    assert plain.abs().min() > 0.001
+    torch.testing.assert_close(scaled * scales, plain, rtol=1e-4, atol=0)
+    sizes = torch.stack([state[f"adam.exp_avg.rank.wide.dense/{name}"] for name in ("hour", "price")])
+    torch.testing.assert_close(sizes, (numbers * scales).abs().amax(0))
+
+
+def test_a_dense_features_weight_shrinks_where_its_feature_grows() -> None:
+    """A weight of small features would be far too large for a larger one."""
+    first, _ = learned_numbers(torch.tensor([[1.0, 0.0]]), torch.tensor([-0.5]))
+    assert first[0] > 0.08 and first[1] == 0  # a feature that was always 0 has taught nothing
+    grown, _ = learned_numbers(torch.tensor([[1.0, 0.0], [10.0, 0.0]]), torch.tensor([-0.5, 0.0]))
+    assert grown[0].item() == pytest.approx(first[0].item() / 100)
+
+
+def test_adams_moments_of_dense_features_are_no_sizes() -> None:
+    """A checkpoint from before sizes: weights stay, and sizes are learned again."""
+    before, after = models(("hour", "price")), models(("hour", "price"))
+    state = DenseAdam(before, CONFIGS).state(shared=True)
+    state = {name: torch.ones_like(tensor) for name, tensor in state.items() if name != SIZES_KEY}
+    learned = DenseAdam(after, CONFIGS)
+    learned.load(state)
+    found = learned.state(shared=True)
+    assert found["rank.wide.dense/hour"] == 1 and found["adam.exp_avg.rank.first.dense/hour"].min() == 1
+    assert all(found[f"adam.{moment}.rank.wide.dense/hour"] == 0 for moment in MOMENTS)
+    learned.load(state | {SIZES_KEY: torch.tensor(1)})
+    assert learned.state(shared=True)["adam.exp_avg.rank.wide.dense/hour"] == 1
+
+
 def test_a_bias_moves_by_no_more_than_newtons_step() -> None:
     """AdaGrad's first step would be half a unit of log odds, though a large batch knows better."""
     ours = models(())
@@ -120,11 +170,11 @@ def test_a_small_batch_moves_a_network_less() -> None:
         rng = torch.Generator().manual_seed(0)
         for parameter in network.parameters():
             parameter.grad = torch.randn(parameter.shape, generator=rng)
-        DenseAdam({"rank": network}, CONFIGS).step(samples, CURVATURE)
+        DenseAdam({"rank": network}, CONFIGS).step(samples, CURVATURE, torch.ones(1))
         moved.append({name: p.detach() - before[name] for name, p in network.named_parameters()})
     many, few = moved
     for name, step in many.items():
-        share = 1.0 if name in ("bias", "wide.scale") else 0.5
+        share = 1.0 if name in OTHERS else 0.5
         torch.testing.assert_close(few[name], share * step, rtol=1e-3, atol=1e-6)
 
 

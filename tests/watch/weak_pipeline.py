@@ -22,7 +22,7 @@ pipeline = Pipeline(
     log,
     dense={"beyond": ops.clip(ads.price - 1e6, 0.0, 3.4e38)},
     sparse={"user": log.user_id, "ad": log.ad_id, "category": ads.category, "position": log.position},
-    rank=FM(init_scale=1.0, optimiser=adagrad(lr=1e-9), first_order=ftrl(alpha=1e-9), dense_lr=1e-9),
+    rank=FM(init_scale=1.0, optimiser=adagrad(lr=1e-9), first_order=ftrl(alpha=1e-9)),
     shadows={"challenger": LR()},
     prerank=TwoTower(user=("user",), item=("ad", "category"), dim=4, hidden=(8,), out=8),
     items=ads,

@@ -29,7 +29,7 @@ from livectr.kernels.table.from_zero import FromZero
 from livectr.models.base import FeatureAxes, ModelConfig
 from livectr.models.embedding import SubModel
 from livectr.trainer.content.ams import PREFIX
-from livectr.trainer.des.dense import MOMENTS
+from livectr.trainer.des.dense import MOMENTS, SIZES_KEY
 
 
 @dataclass
@@ -108,7 +108,7 @@ def carried_weights(
     for role in configs.keys() - learned:  # a new model knows at least the click rate
         biases = (theirs[f"{other}.bias"] for other in configs if f"{other}.bias" in theirs)
         found.state[f"{role}.bias"] = next(biases, found.state[f"{role}.bias"]).clone()
-    found.state["adam.step"] = theirs["adam.step"].clone()
+    found.state |= {name: theirs[name].clone() for name in ("adam.step", SIZES_KEY) if name in theirs}
     found.dropped = sorted(old - {names[n] for n in carried | grown})
     return found
 

@@ -28,6 +28,7 @@ from livectr.system.errors import ConfigError, MismatchError
 from livectr.trainer.checkpoint.lease import Held, hold_newest
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.comm.control import Control
+from livectr.trainer.des.dense import SIZES_KEY, of_number
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.tables.policies import Policies
@@ -135,7 +136,10 @@ class WarmStart:
 
     def _weights(self, step: DesStep) -> Mapping[str, torch.Tensor]:
         """Weights of the other run, after every rank has found its own among them. Collective."""
-        theirs = {n: t for n, t in self.restored.dense().items() if not n.startswith(("adam.", "des."))}
+        state = self.restored.dense()
+        theirs = {n: t for n, t in state.items() if not n.startswith(("adam.", "des."))}
+        if SIZES_KEY in state and "network" in self.parts:
+            theirs |= {n: t for n, t in state.items() if of_number(n)}
         ours = step.dense.weights(shared=True)
         if "network" not in self.parts:
             theirs, ours = _of_content(theirs), _of_content(ours)

@@ -16,13 +16,16 @@ from torch.optim.adam import adam
 
 from livectr.models.base import CTRModel, ModelConfig, copy_named
 from livectr.models.embedding import SubModel, SubNetwork
-from livectr.models.layers import SCALE
+from livectr.models.layers import NUMBERS, SCALE
 from livectr.system.errors import MismatchError
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
+SIZES_KEY = "adam.numbers"
+"""Key of a state whose weights of numbers have sizes as "exp_avg". Without it they are Adam's."""
 
-
-Kind = Literal["network", "bias", "scale"]
+Kind = Literal["network", "bias", "scale", "number"]
+_KINDS: Mapping[str, Kind] = {"bias": "bias", SCALE: "scale", NUMBERS: "number"}
+"""Parameter that Adam does not learn → its kind."""
 
 
 @dataclass
@@ -67,6 +70,15 @@ class DenseAdam:
 
     Scales of fields (`models.layers.FirstOrder`) learn in the same way, without H, and stay at 0 or above.
 
+    The weight u of a dense feature x in a first order learns by normalised AdaGrad (Ross, Mineiro & Langford
+    2013, "Normalized online learning", algorithm NAG): its rate fits features of 1e9 as well as of 1e-3. The
+    size n, kept as "exp_avg", is the largest |x| so far:
+
+        u ← u (n / n')²,  n ← n';    N ← N + (G / n)²,  u ← u − NUMBER_RATE · G / n² / √(1 + N)
+
+    Deviations: 1 under the root bounds the first steps; a batch with a larger |x| is scored before u shrinks;
+    the factor for the mean of (x / n)² is left out.
+
     The step is torch's function. Its class `torch.optim.Adam` would import torch's compiler, which takes as
     long as importing the rest of torch.
 
@@ -81,6 +93,7 @@ class DenseAdam:
     STEADY = 64
     BIAS_RATE = 0.5
     SCALE_RATE = 0.1
+    NUMBER_RATE = 0.2
 
     def __init__(
         self,
@@ -95,9 +108,10 @@ class DenseAdam:
         for role, model in models.items():
             lr = configs[role].dense_lr
             named = [*model.named_parameters(), *self._sample_parallel(role).items()]
-            self._add(role, [p for n, p in named if n not in ("bias", SCALE)], lr)
+            self._add(role, [p for n, p in named if n not in _KINDS], lr)
             self._add(role, [model.bias], self.BIAS_RATE, "bias")
             self._add(role, [p for n, p in named if n == SCALE], self.SCALE_RATE, "scale")
+            self._add(role, [p for n, p in named if n == NUMBERS], self.NUMBER_RATE, "number")
         for name, (config, module) in content.items():
             self._add(f"content.{name}", list(module.parameters()), config.lr)
         self._clock = next(iter(models.values())).bias  # a parameter that learns in every step
@@ -177,13 +191,19 @@ class DenseAdam:
         for p in self.parameters:
             p.grad = None
 
+    @property
+    def has_numbers(self) -> bool:
+        """True if this rank has weights of dense features in a first order."""
+        return any(group.parameters for group in self._groups if group.kind == "number")
+
     @torch.no_grad()
-    def step(self, samples: int, curvature: Mapping[str, float]) -> None:
+    def step(self, samples: int, curvature: Mapping[str, float], largest: Tensor | None = None) -> None:
         """Update with the gradients of a batch; clears them.
 
         Args:
             samples: number of examples that the gradients are sums over.
             curvature: role → H, Σ p (1 − p) of these examples.
+            largest: f32[Dd], largest |x| of each dense feature among them; None if not `has_numbers`.
         """
         small = self.small(samples)
         for group in self._groups:
@@ -205,6 +225,11 @@ class DenseAdam:
                 torch._foreach_sqrt_(sizes)
                 torch._foreach_addcdiv_(list[Tensor](learned), grads, sizes, value=-group.rate)
                 torch._foreach_clamp_min_(list[Tensor](learned), 0.0)
+                continue
+            if group.kind == "number":
+                assert largest is not None
+                for each in zip(learned, grads, means, squares, strict=True):
+                    _learn_numbers(*each, largest, group.rate)
                 continue
             torch._foreach_mul_(grads, 1.0 / samples)
             adam(
@@ -269,6 +294,7 @@ class DenseAdam:
             state |= {f"adam.{moment}.{name}": tensor for name, tensor in named.items()}
         if shared:
             state["adam.step"] = self._steps[self._clock]
+            state[SIZES_KEY] = torch.tensor(1)
         return state
 
     def load(self, state: Mapping[str, Tensor]) -> None:
@@ -277,25 +303,34 @@ class DenseAdam:
         Raises:
             MismatchError: the state belongs to another model.
         """
+        live = self.state(shared=True)
+        del live[SIZES_KEY]
         try:
-            copy_named(self.state(shared=True), state)
+            copy_named(live, state)
         except KeyError as missing:
             raise MismatchError(
                 f"the saved model has no parameter {missing}; it belongs to another pipeline"
             ) from None
         except ValueError as error:
             raise MismatchError(f"the saved model belongs to another pipeline: {error}") from None
+        if SIZES_KEY not in state:  # of Adam: sizes are learned again
+            for name, tensor in live.items():
+                if of_number(name):
+                    tensor.zero_()
         self._count = int(state["adam.step"])
         for step in self._steps.values():
             step.copy_(state["adam.step"])
 
     def start_from(self, weights: Mapping[str, Tensor]) -> None:
-        """Copy weights by "<role>.<name>" into parameters of the same name; the moments stay as they are.
+        """Copy weights by "<role>.<name>" into parameters of the same name.
+
+        Moments stay as they are, but for those `of_number` among `weights`.
 
         Raises:
             ValueError: a weight has another shape than its parameter.
         """
         live = self.weights(shared=True)
+        live |= {name: tensor for name, tensor in self.state(shared=True).items() if of_number(name)}
         copy_named({name: tensor for name, tensor in live.items() if name in weights}, weights)
 
     def _named(self, tensors: Mapping[nn.Parameter, Tensor], shared: bool) -> dict[str, Tensor]:
@@ -317,3 +352,26 @@ class DenseAdam:
         """Live parameters that every rank has, by "<role>.<name>"."""
         own = self.weights(shared=False)
         return {name: t for name, t in self.weights(shared=True).items() if name not in own}
+
+
+def of_number(name: str) -> bool:
+    """Tell whether a name of a state is that of a moment of a dense feature's weight."""
+    return name.startswith("adam.") and f".{NUMBERS}/" in name
+
+
+_LEAST_SIZE = 1e-30
+"""Size below which a dense feature's weight is not learned: its square root of float32's range."""
+
+
+def _learn_numbers(
+    u: Tensor, grad: Tensor, size: Tensor, square: Tensor, largest: Tensor, rate: float
+) -> None:
+    """Learn weights u f32[Dd] from summed gradients; sizes and sums of squares, too (`DenseAdam`)."""
+    grown = torch.maximum(size, largest)
+    shrink = torch.where(size > 0, size / grown.clamp_min(_LEAST_SIZE), 1.0)
+    size.copy_(grown)
+    known = size >= _LEAST_SIZE
+    unit = torch.where(known, grad / size, 0.0)
+    square.addcmul_(unit, unit)
+    step = torch.where(known, unit / (1.0 + square).sqrt_() / size, 0.0)
+    u.mul_(shrink).mul_(shrink).sub_(step, alpha=rate)

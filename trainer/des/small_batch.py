@@ -173,6 +173,7 @@ class SmallBatches:
                     bias=rates["bias"],
                     curvature=curvature[role],
                     scale=0.0 if role in scaled else rates["scale"],
+                    number=rates["number"],
                 )
             )
         self._dense.updated()

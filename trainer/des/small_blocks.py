@@ -105,5 +105,6 @@ class SmallBlocks:
             rates["bias"],
             rates["scale"],
             DenseAdam.SCALE_RATE,
+            rates["number"],
             *(() if s is None else optimiser(s.optimiser).hyper(factor) for s in segments),
         )

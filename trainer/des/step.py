@@ -339,10 +339,10 @@ class DesStep:
         losses += [self._loss(z + shift[role], own.get(role, label)) for role, z in logits.items()]
         torch.stack(losses).sum().backward()  # type: ignore[no-untyped-call]
         # 4 gradients → rows by the sum, networks by the mean, if they are finite on all ranks
-        sums = torch.stack([*leaves.sums(), *dense.sums()])
-        finite = bool(self.copies.begin(torch.isfinite(sums).all())()[0])  # the wait for logits, too
+        sums, largest = torch.stack([*leaves.sums(), *dense.sums()]), self._largest(batch)
+        finite, *sizes = self.copies.begin(torch.isfinite(sums).all(), *largest)()  # the wait for logits, too
         reduced = strategy.reduce_gradients(dense)
-        learned = float(self.collectives.all_reduce(torch.tensor([float(not finite)]), "check")) == 0
+        learned, sizes = self._agree(bool(finite), sizes)
         before, labels = scores()
         all_logits = before if passed is None else passed.logits
         if learned:
@@ -354,7 +354,8 @@ class DesStep:
         if learned:
             if passed is not None:
                 self._online.store_scales(passed)
-            dense.step(len(batch), self._curvatures(all_logits, shift, lessons, sure))
+            most = to_device(sizes[0], self.device) if sizes else None
+            dense.step(len(batch), self._curvatures(all_logits, shift, lessons, sure), most)
             self._sure, self.skipped = sure, Skipped()
         else:
             self._skip(shift, all_logits)
@@ -384,8 +385,7 @@ class DesStep:
         gradient, finite = small.backward(Taught(logits, shift, label, lessons, first), values)
         # 4 gradients → rows by the sum, networks by the mean, if they are finite on all ranks
         if self.collectives.world > 1:
-            failed = torch.tensor([float(not finite)])
-            finite = float(self.collectives.all_reduce(failed, "check")) == 0
+            finite, _ = self._agree(finite, [])
         if finite:
             if passed is not None:
                 self._online.store(passed, reading.host)
@@ -398,6 +398,34 @@ class DesStep:
             self._skip(shift, logits)
         self.storage.evict()
         return StepResult(logits, label, loss_of(logits, label, shift), batch.rows)
+
+    def _largest(self, batch: GlobalBatch) -> list[Tensor]:
+        """Largest |x| f32[Dd] of this rank's dense features; none if no first order here has them."""
+        if not self.dense.has_numbers:
+            return []
+        common, found = (
+            list(self.spec.common.dense),
+            torch.zeros(len(self.spec.dense_names), device=self.device),
+        )
+        own = [d for d in range(len(found)) if d not in common]
+        for places, x in ((common, batch.common), (own, batch.dense)):
+            if x is not None and x.shape[0] and places:
+                part = x if isinstance(x, Tensor) else to_device(x, self.device)
+                found[places] = torch.linalg.vector_norm(part, math.inf, dim=0)
+        return [found]
+
+    def _agree(self, finite: bool, largest: list[F32]) -> tuple[bool, list[F32]]:
+        """True if gradients are finite on all ranks, and the largest |x| of all ranks. Collective."""
+        world, rank = self.collectives.world, self.rank
+        if world == 1:
+            return finite, largest
+        each = largest if self.route.scatter else []  # else one rank has all examples
+        flag = np.zeros(1 + world * sum(map(len, each)), np.float32)
+        flag[0] = not finite
+        for of_rank in each:
+            flag[1 + rank * len(of_rank) : 1 + (rank + 1) * len(of_rank)] = of_rank
+        agreed = self.collectives.all_reduce(torch.from_numpy(flag), "check").numpy()
+        return agreed[0] == 0, [agreed[1:].reshape(world, -1).max(0)] if each else largest
 
     @staticmethod
     def _lessons(logits: Mapping[str, F32], teach: Teach) -> Mapping[str, Lesson]:

@@ -1,6 +1,7 @@
 """One-pass learning beside other systems: each example is scored, then learned.
 
-logs      four logs: ratings and fashion ads, which are real, the simulator's market, and planted examples
+logs      five logs: ratings and fashion ads, which are real, the simulator's market, and two planted logs
+numbers   the planted log of categories and heavy-tailed numbers
 ours      our models of all defaults
 compare   the rows of `livectr bench learning`
 

@@ -4,6 +4,7 @@
     ads        Open Bandit, from the package obp (examples/open_bandit): 60,000 impressions, 287 clicks
     market     the simulator's display ads, as `livectr demo` shows them: 23 fields, 8 of them crosses
     planted    examples of a known truth (bench.planted): 26 fields and 13 dense features
+    numbers    planted, too (bench.learning.numbers): 26 categories, and 13 heavy-tailed numbers with nulls
 
 The packages are fetched with pip into the cache; nothing of them is in the repository.
 """
@@ -25,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.environment import ROOT, cache
+from bench.learning.numbers import planted_numbers
 from bench.planted import Planted
 from livectr.simulator.traffic import Traffic, TrafficOptions
 from livectr.simulator.truth import AGE_BOUNDS, World
@@ -38,6 +40,7 @@ PLANTED = (100_000, 50_000, 20_000, 10_000, 5_000, 2_000, 1_000, 500, 200, 100, 
 DENSE = 13
 MARKET_ROWS, MARKET_RATE = 120_000, 2_000
 """A minute of `livectr demo`."""
+NUMBERS_ROWS = 50_000
 
 
 @dataclass(frozen=True)
@@ -133,7 +136,13 @@ def planted(seed: int, rows: int) -> Log:
     return Log("planted", {f"C{f + 1}": of for f, of in enumerate(ids)}, features.dense, label, logit)
 
 
-LOGS: tuple[Callable[[int, int], Log], ...] = (ratings, ads, market, planted)
+def numbers(seed: int, rows: int) -> Log:
+    """Truth and rows of a seed."""
+    made = planted_numbers(seed, min(rows, NUMBERS_ROWS))
+    return Log("numbers", made.fields, made.dense, made.label, made.logit)
+
+
+LOGS: tuple[Callable[[int, int], Log], ...] = (ratings, ads, market, planted, numbers)
 
 
 def _joined(parts: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:

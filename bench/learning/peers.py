@@ -1,8 +1,9 @@
 """Peers of one pass, example by example: `LOG.npz SCORES.npz SEED`, in the environment of peers.txt. Needs
 no seed.
 
-Vowpal Wabbit writes the prediction that precedes each update ("progressive validation"). `pairs` is `-q ::`,
-all pairs of fields.
+Vowpal Wabbit writes the prediction that precedes each update ("progressive validation"). Without arguments
+its updates are adaptive, normalised and importance-invariant; `adaptive` leaves out the latter two. `ftrl`
+has an α of 0.005, its default, or as named. `pairs` is `-q ::`, all pairs of fields.
 """
 
 import sys
@@ -17,6 +18,9 @@ from bench.learning.vowpal import lines, one_pass
 VOWPAL = {
     "Vowpal Wabbit": "",
     "Vowpal Wabbit, ftrl": "--ftrl",
+    "Vowpal Wabbit, ftrl .05": "--ftrl --ftrl_alpha .05",
+    "Vowpal Wabbit, ftrl .1": "--ftrl --ftrl_alpha .1",
+    "Vowpal Wabbit, coin": "--coin",
     "Vowpal Wabbit, adaptive": "--adaptive",
     "Vowpal Wabbit, pairs": "-q ::",
 }

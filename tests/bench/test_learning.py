@@ -13,7 +13,7 @@ import bench.sections
 from bench.learning import page
 from bench.learning.compare import calibrated, compared, slices, table
 from bench.learning.contestants import PROGRAMS, Kept, Program, interpreters
-from bench.learning.logs import Log, market, planted
+from bench.learning.logs import Log, market, numbers, planted
 from bench.learning.neural import given, one_pass
 from livectr.trainer.quality.metrics import auc
 
@@ -90,6 +90,18 @@ def test_the_market_is_the_simulators() -> None:
     assert log.bayes is not None
     assert auc(log.bayes.astype(np.float32), log.label) > 0.7
     assert not np.array_equal(market(2, 4_000).label, log.label)
+
+
+def test_numbers_come_twice_and_tell_of_clicks() -> None:
+    """A seed's log: a dense feature is 0 where its bin is that of nulls, and bins alone rank clicks."""
+    log = numbers(1, 5_000)
+    assert len(log.fields) == 39 and log.dense.shape == (5_000, 13)
+    for d in range(13):
+        null = log.fields[f"I{d + 1}_bin"] == -1
+        assert not log.dense[null, d].any()
+    assert np.median(log.dense[:, 4]) < 1e-5 and np.median(log.dense[:, 6]) > 19
+    assert log.bayes is not None and auc(log.bayes.astype(np.float32), log.label) > 0.75
+    assert not np.array_equal(numbers(2, 5_000).label, log.label)
 
 
 COUNTING = """

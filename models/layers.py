@@ -32,6 +32,12 @@ rates small because of these first large gradients.
 """
 
 
+DENSE_SCALE = 0.2
+"""Scale of the initial first-layer weights of dense features. A logarithm of a count is ten, where young
+vectors of ids are hundredths: as initial weights teach nothing, they would be noise that drowns the ids.
+"""
+
+
 def glorot(shape: Sequence[int], fan_in: int, fan_out: int, source: torch.Generator) -> Tensor:
     """Tensor uniform in ±√(6 / (fan_in + fan_out)) (Glorot & Bengio 2010)."""
     bound = math.sqrt(6.0 / (fan_in + fan_out))
@@ -77,7 +83,9 @@ class FieldLinear(nn.Module):
             return local_stack(part.seed, name, owners, *shape, fan_in=fan_in, fan_out=hidden)
 
         self.weight = stack(part.local, "field", dim, hidden)
-        self.dense = stack(part.local_dense, "dense", hidden) if part.local_dense else None
+        self.dense = None
+        if part.local_dense:
+            self.dense = nn.Parameter(DENSE_SCALE * stack(part.local_dense, "dense", hidden).detach())
         self.local_axes = {f"{name}.weight": part.local, f"{name}.dense": part.local_dense}
 
     def forward(self, vectors: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:

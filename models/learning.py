@@ -52,7 +52,7 @@ OPTIMISERS = {
     "FTRL": ("alpha", "beta", "l1", "l2"),
 }
 """Optimiser of `kernels.table.layout` → its parameters. `adaptive_l2` is the `l2` of `Adaptive`; 0 is off."""
-FIRST_STEP = {"FTRL": ("alpha", 2.6), "AdaGrad": ("lr", 0.5), "RowAdaGrad": ("lr", 0.5)}
+FIRST_STEP = {"FTRL": ("alpha", 3.2), "AdaGrad": ("lr", 0.5), "RowAdaGrad": ("lr", 0.5)}
 """Optimiser → its rate, and c: the first step of F rows together (`OptimiserSpec.for_fields`)."""
 FEWEST = 3
 """Number of fields below which a default rate does not rise."""

@@ -151,14 +151,14 @@ def test_adams_moments_of_dense_features_are_no_sizes() -> None:
 
 
 def test_a_bias_moves_by_no_more_than_newtons_step() -> None:
-    """AdaGrad's first step would be half a unit of log odds, though a large batch knows better."""
+    """AdaGrad's first step would be its whole rate, though a large batch knows better."""
     ours = models(())
     learned, before = DenseAdam(ours, CONFIGS), {role: m.bias.item() for role, m in ours.items()}
     for model in ours.values():
         model.bias.grad = torch.tensor(100.0)
     learned.step(65_536, {"rank": 10_000.0, "shadow": 20.0})
     assert before["rank"] - ours["rank"].bias.item() == pytest.approx(0.01, rel=1e-4)
-    assert before["shadow"] - ours["shadow"].bias.item() == pytest.approx(0.5, rel=1e-3)
+    assert before["shadow"] - ours["shadow"].bias.item() == pytest.approx(DenseAdam.BIAS_RATE, rel=1e-3)
 
 
 def test_a_small_batch_moves_a_network_less() -> None:

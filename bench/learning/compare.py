@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 import statistics
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.environment import cache
 from bench.learning.contestants import Kept, interpreters
 from bench.learning.logs import LOGS, Log
 from bench.learning.ours import scores
@@ -39,23 +38,22 @@ def measured(quick: bool) -> dict[str, object]:
     programs = interpreters()
     out: list[dict[str, object]] = []
     tables = []
-    with tempfile.TemporaryDirectory() as folder:
-        kept = Kept(programs, Path(folder))
-        for make in LOGS:
-            logs = [make(seed, rows) for seed in range(1, seeds + 1)]
-            found = contests(logs, kept)
-            points = [n for n in AT if n < len(logs[0])] + [len(logs[0])]
-            curves = {
-                name: [
-                    [auc_until(log, of[name], n) for n in points]
-                    for log, of in zip(logs, found, strict=True)
-                    if name in of
-                ]
-                for name in found[0]
-            }
-            out += compared(logs[0].name, points, curves)
-            out += calibrated(logs, found)
-            tables.append(table(logs[0].name, points, curves))
+    kept = Kept(programs, cache() / "logs" / "scores")
+    for make in LOGS:
+        logs = [make(seed, rows) for seed in range(1, seeds + 1)]
+        found = contests(logs, kept)
+        points = [n for n in AT if n < len(logs[0])] + [len(logs[0])]
+        curves = {
+            name: [
+                [auc_until(log, of[name], n) for n in points]
+                for log, of in zip(logs, found, strict=True)
+                if name in of
+            ]
+            for name in found[0]
+        }
+        out += compared(logs[0].name, points, curves)
+        out += calibrated(logs, found)
+        tables.append(table(logs[0].name, points, curves))
     return {"rows": out, "tables": tables}
 
 

@@ -1,7 +1,8 @@
-"""Peers of `bench learning`: their programs and environments, and their scores, kept for a run.
+"""Peers of `bench learning`: their programs and environments, and their scores, which are kept.
 
 A log may be the same for every seed, as the ratings and the ads are, and most peers need no seed: `Kept` runs
-a program once for equal logs, and once more for each seed only if the program draws from it.
+a program once for equal logs, and once more for each seed only if the program draws from it. A second run of
+the benchmark takes the scores of the first.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +25,7 @@ from bench.learning.logs import Log
 from bench.peers.compare import PACKAGES, TORCH
 
 HERE = Path(__file__).parent
+NEURAL = HERE / "neural.py"
 PEERS = HERE / "peers.txt"
 """Packages of Vowpal Wabbit, river and LightGBM."""
 Arrays = Mapping[str, NDArray[Any]]
@@ -36,6 +39,7 @@ class Program:
 
     Attributes:
         packages: requirements file of its environment.
+        helper: module of ours that the program imports.
         beside_ours: the environment has our packages, too.
         seeds: how many seeds it learns, from 1 on; None: all.
         draws: the scores depend on the seed, besides the log.
@@ -43,15 +47,16 @@ class Program:
 
     path: Path
     packages: Path
+    helper: Path | None = None
     beside_ours: bool = False
     seeds: int | None = None
     draws: bool = False
 
 
 PROGRAMS = (
-    Program(HERE / "peers.py", PEERS),
-    Program(HERE / "torchrec_peer.py", PACKAGES, beside_ours=True, seeds=FEW, draws=True),
-    Program(HERE / "fuxictr_peer.py", HERE / "fuxictr.txt", beside_ours=True, seeds=FEW, draws=True),
+    Program(HERE / "peers.py", PEERS, HERE / "vowpal.py"),
+    Program(HERE / "torchrec_peer.py", PACKAGES, NEURAL, beside_ours=True, seeds=FEW, draws=True),
+    Program(HERE / "fuxictr_peer.py", HERE / "fuxictr.txt", NEURAL, beside_ours=True, seeds=FEW, draws=True),
     Program(HERE / "refit.py", PEERS, seeds=FEW),
 )
 
@@ -68,25 +73,27 @@ class Kept:
 
     Args:
         programs: program → interpreter.
-        folder: keeps scores in files named by their digest; the caller deletes it.
+        folder: keeps scores in files named by their digest.
     """
 
     def __init__(self, programs: Mapping[Program, Path], folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
         self._programs, self._folder = programs, folder
 
     def scores(self, log: Log, seed: int) -> dict[str, NDArray[np.float32]]:
         """Peer → logits f32[n]; no peers whose program leaves out this seed."""
         ids = np.stack([*log.fields.values()], axis=1)
         arrays: Arrays = {"ids": ids, "dense": log.dense, "label": log.label}
-        given = self._folder / "log.npz"
         found: dict[str, NDArray[np.float32]] = {}
         for program, interpreter in self._programs.items():
             if program.seeds is not None and seed > program.seeds:
                 continue
             out = self._folder / f"{_digest(program, arrays, seed)}.npz"
             if not out.exists():
-                np.savez(given, **arrays)  # type: ignore[arg-type]  # the stub takes names for flags
-                _run(program, interpreter, given, out, seed)
+                with tempfile.NamedTemporaryFile(suffix=".npz") as given:
+                    np.savez(given, **arrays)  # type: ignore[arg-type]  # the stub takes names for flags
+                    given.flush()
+                    _run(program, interpreter, Path(given.name), out, seed)
             with np.load(out) as scores:
                 found |= dict(scores)
         return found
@@ -94,7 +101,8 @@ class Kept:
 
 def _digest(program: Program, arrays: Arrays, seed: int) -> str:
     """Digest of all that scores depend on: program with its settings, versions of its packages, log, seed."""
-    digest = hashlib.sha256(program.path.read_bytes() + program.packages.read_bytes())
+    sources = [program.path, program.packages, *([] if program.helper is None else [program.helper])]
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources))
     for name, array in arrays.items():
         digest.update(f"{name} {array.shape} {array.dtype}".encode())
         digest.update(np.ascontiguousarray(array).data)

@@ -83,7 +83,7 @@ def test_the_first_logits_are_those_of_the_old_model(tmp_path: Path, source: str
     np.testing.assert_array_equal(new["instance"], want["instance"])
     for role in ("rank", "prerank"):
         # LR adds up its terms in vectors: two terms more are another order
-        np.testing.assert_array_max_ulp(new[role], want[role], 2 if rank == LR() else 0)
+        np.testing.assert_array_max_ulp(new[role], want[role], 4 if rank == LR() else 0)
 
 
 @pytest.mark.parametrize("delayed", few(["wait", "fnw", "es_dfm"], "wait", "es_dfm"))

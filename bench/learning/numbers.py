@@ -4,7 +4,7 @@ Numbers are lognormal, and those of a row go together. Medians are 1e-6 to 1e9, 
 a value. In z, the standardised logarithm, a number adds to the logit: a line, tanh, a hill, a band, nothing.
 
 Every learner gets a number twice, as docs/features.md says: dense (counts by log1p, rates as they are; a null
-is 0), and as a field of bins, two for each doubling, with a bin for nulls.
+is 0), and as a field of bins, one for each doubling, with a bin for nulls.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ NUMBERS = (
     Number(6, 0.22, _tanh),
 )
 """Nulls are as often as in Criteo's log."""
-BOUNDS = 2.0 ** (np.arange(-48, 80) / 2)
+BOUNDS = 2.0 ** np.arange(-24, 40)
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ criteo = Stream(
 )
 log = labelled(criteo, label="label")
 
-# Counts are learned by bins, too: nulls, negative counts, 0, and then two bins for each doubling.
+# Counts are learned by bins, too: nulls, negative counts, 0 to 3, and then a bin for each doubling.
 NULL = -9
-bounds = [NULL + 1, 0, *sorted({round(2 ** (k / 2)) for k in range(41)})]
+bounds = [NULL + 1, 0, 1, 2, 3, *(2**k for k in range(2, 21))]
 bins = {name: ops.bucketize(ops.fill_null(log[name], NULL), bounds) for name in counts}
 
 pipeline = Pipeline(

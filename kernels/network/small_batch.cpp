@@ -1,9 +1,12 @@
 // C functions of a network of small batches (host only).
 #include "network/small_batch.hpp"
 
+using small_batch::Crossed;
 using small_batch::Layered;
 using small_batch::Network;
+using small_batch::OfVectors;
 using small_batch::Parameter;
+using small_batch::Products;
 using small_batch::TwoTowers;
 
 extern "C" {
@@ -33,6 +36,26 @@ void* small_batch_towers(const int64_t* shape, const int64_t* chosen, const int6
             }
         const auto* const given = static_cast<const Parameter*>(parameters);
         return static_cast<Network*>(new TwoTowers(of, fields, dense, outputs, given));
+    } catch (const std::bad_alloc&) {
+        return nullptr;
+    }
+}
+
+// shape: the five numbers of OfVectors::Shape, then L. parameters: of Crossed.
+void* small_batch_crossed(const int64_t* shape, const int64_t* outputs, const void* parameters) {
+    try {
+        const OfVectors::Shape of{shape[0], shape[1], shape[2], shape[3], shape[4]};
+        return static_cast<Network*>(new Crossed(of, shape[5], outputs, static_cast<const Parameter*>(parameters)));
+    } catch (const std::bad_alloc&) {
+        return nullptr;
+    }
+}
+
+// shape: the five numbers of OfVectors::Shape, then 1 for the outer product. parameters: of Products.
+void* small_batch_products(const int64_t* shape, const int64_t* outputs, const void* parameters) {
+    try {
+        const OfVectors::Shape of{shape[0], shape[1], shape[2], shape[3], shape[4]};
+        return static_cast<Network*>(new Products(of, shape[5], outputs, static_cast<const Parameter*>(parameters)));
     } catch (const std::bad_alloc&) {
         return nullptr;
     }

@@ -8,6 +8,10 @@
 //                LR, FM, DNN, Wide & Deep, DeepFM (models/forward.py, `ForwardLayers`); rows have [w | v]
 //     TwoTowers  [Σ v_f W_f + x U of the user's | of the item's]                      S = H + H
 //                models/two_tower.py; rows have v
+//     Crossed    [Σ_f v_f W_f + x U | c_0 … c_L | d_1 … d_L]                          S = H + 2 L + 1
+//                models/dcn.py; rows have v
+//     Products   [Σ_f v_f W_f + x U | δ or Σ_f v_f]                                   S = H + H K, H + K
+//                models/pnn.py; rows have v
 //
 // Gradients of matrices are outer products of few examples. They are computed where Adam needs them, row by row, and
 // never stored. Sums run in an order that depends on the shapes alone, products and sums are rounded one by one, and
@@ -579,6 +583,321 @@ class TwoTowers final : public Network {
 
     int64_t outputs() const { return deep_[0].sizes[of.layers]; }
     const float* result(int t) const { return deep_[t].inputs[of.layers].data(); }
+};
+
+// Network whose rows are vectors, with a first layer of all of them.
+class OfVectors : public Network {
+  public:
+    struct Shape {
+        int64_t fields, dim, dense, layers, most;
+    };
+
+    // parameters: of the bias, W, U, b₁, and each layer's weight and bias.
+    OfVectors(const Shape& shape, const int64_t* outputs, const Parameter* parameters)
+        : of(shape),
+          bias_(parameters[0]),
+          deep_(of.fields * of.dim, of.dense, of.layers, of.most, outputs, parameters + 1),
+          slopes_(of.most) {}
+
+    void read(int64_t n, const float* values, int64_t stride, const float* dense) override {
+        examples_ = n;
+        for (int64_t cell = 0; cell < n * of.fields; ++cell)
+            std::copy_n(values + cell * stride, of.dim, deep_.v.data() + cell * of.dim);
+        if (of.dense) std::memcpy(deep_.x.data(), dense, n * of.dense * sizeof(float));
+    }
+
+  protected:
+    Shape of;
+    Parameter bias_;
+    Deep deep_;
+    std::vector<float> slopes_;
+    int64_t examples_ = 0;
+    float of_bias_ = 0;
+
+    // Gradients by the logits, then of the layers.
+    double begin_backward(const Targets& targets) {
+        double bound = 0;
+        of_bias_ = 0;
+        targets.slopes(examples_, slopes_.data());
+        for (int64_t b = 0; b < examples_; ++b) {
+            of_bias_ += slopes_[b];
+            deep_.of_results[of.layers][b] = slopes_[b];
+            bound += fabsf(slopes_[b]);
+        }
+        return bound + deep_.backward(examples_);
+    }
+
+    // Writes the gradients of the vectors.
+    double end_backward(float* of_values, int64_t stride) const {
+        double bound = 0;
+        const float* from = deep_.of_v.data();
+        for (int64_t cell = 0; cell < examples_ * of.fields; ++cell)
+            for (int64_t k = 0; k < of.dim; ++k) bound += fabsf(of_values[cell * stride + k] = *from++);
+        return bound;
+    }
+};
+
+// Deep & Cross with one ⊕: α_1 = 1 + c_0, α_{l+1} = α_l + α_l c_l + d_l, logit = MLP + α_L c_L + d_L + b.
+class Crossed final : public OfVectors {
+  public:
+    // parameters: those of OfVectors, then w f32[F K, L + 1] and b f32[F K, L], and the dense features'.
+    Crossed(const Shape& shape, int64_t crosses, const int64_t* outputs, const Parameter* parameters)
+        : OfVectors(shape, outputs, parameters),
+          crosses_(crosses),
+          alpha_(of.most * (crosses + 1)),
+          of_c_(of.most * (crosses + 1)),
+          sums_(of.most * (2 * crosses + 1)),
+          of_d_(crosses + 1),
+          of_weight_(crosses + 1),
+          of_bias_row_(crosses) {
+        std::copy_n(parameters + 4 + 2 * of.layers, 4, cross_);
+    }
+
+    int64_t partial() const override { return deep_.hidden + 2 * crosses_ + 1; }
+
+    void add_partial(float* out, int64_t ld) override {
+        const int64_t n = examples_, h = deep_.hidden;
+        for (int64_t b = 0; b < n; ++b) std::fill_n(out + b * ld, partial(), 0.0f);
+        deep_.add_product(n, out, ld);
+        for (int kind = 0; kind < 2; ++kind) {
+            const auto [rows, inputs] = block(kind);
+            for (int64_t b = 0; b < n; ++b)
+                for (int64_t i = 0; i < rows; ++i)
+                    for (int64_t l = 0; l <= crosses_; ++l)
+                        out[b * ld + h + l] += inputs[b * rows + i] * weight(kind)[i * (crosses_ + 1) + l];
+            std::fill(of_d_.begin(), of_d_.end(), 0.0f);  // d_1 … d_L, the same for all examples
+            for (int64_t i = 0; i < rows; ++i) {
+                float beta = 0;
+                for (int64_t l = 1; l <= crosses_; ++l) {
+                    beta += bias_of(kind)[i * crosses_ + l - 1];
+                    of_d_[l] += beta * weight(kind)[i * (crosses_ + 1) + l];
+                }
+            }
+            for (int64_t b = 0; b < n; ++b)
+                for (int64_t l = 1; l <= crosses_; ++l) out[b * ld + h + crosses_ + l] += of_d_[l];
+        }
+    }
+
+    void finish(const float* given_sums, int64_t ld, float* logits) override {
+        const int64_t n = examples_, h = deep_.hidden, last = crosses_, width = 2 * last + 1;
+        deep_.finish(n, given_sums, ld);
+        for (int64_t b = 0; b < n; ++b) {
+            float *const c = &sums_[b * width], *const alpha = &alpha_[b * (last + 1)];
+            std::copy_n(given_sums + b * ld + h, width, c);
+            const float* const d = c + last;  // d[l] is d_l, from 1 on
+            alpha[0] = 1.0f;
+            alpha[1] = 1.0f + c[0];
+            for (int64_t l = 1; l < last; ++l) alpha[l + 1] = alpha[l] + alpha[l] * c[l] + d[l];
+            logits[b] = deep_.inputs[of.layers][b] + alpha[last] * c[last] + d[last] + bias_.value[0];
+        }
+    }
+
+    double backward(const Targets& targets, bool, bool, float* of_values, int64_t stride) override {
+        const int64_t n = examples_, last = crosses_, width = 2 * last + 1;
+        double bound = begin_backward(targets);
+        std::fill(of_d_.begin(), of_d_.end(), 0.0f);
+        for (int64_t b = 0; b < n; ++b) {
+            const float *const c = &sums_[b * width], *const alpha = &alpha_[b * (last + 1)];
+            float *const of_c = &of_c_[b * (last + 1)], of_alpha = slopes_[b] * c[last];
+            of_c[last] = slopes_[b] * alpha[last];
+            of_d_[last] += slopes_[b];
+            for (int64_t l = last - 1; l >= 1; --l) {
+                of_c[l] = of_alpha * alpha[l];
+                of_d_[l] += of_alpha;
+                of_alpha *= 1.0f + c[l];
+            }
+            of_c[0] = of_alpha;
+        }
+        for (int64_t b = 0; b < n; ++b)
+            for (int64_t i = 0; i < deep_.vectors; ++i)
+                for (int64_t l = 0; l <= last; ++l)
+                    deep_.of_v[b * deep_.vectors + i] += of_c_[b * (last + 1) + l] * weight(0)[i * (last + 1) + l];
+        for (int kind = 0; kind < 2; ++kind) {
+            const auto [rows, inputs] = block(kind);
+            bound += bound_of(n, inputs, rows, of_c_.data(), last + 1);
+            double constants = 0, sums = 0;
+            for (int64_t at = 0; at < rows * (last + 1); ++at) constants += fabsf(weight(kind)[at]);
+            for (int64_t at = 0; at < rows * last; ++at) constants += fabsf(bias_of(kind)[at]);
+            for (const float each : of_d_) sums += fabsf(each);
+            bound += constants * sums;
+        }
+        return bound + end_backward(of_values, stride);
+    }
+
+    void update(const Adam& adam, const OtherRates& rates) override {
+        const Flushed flushed;
+        const int64_t last = crosses_;
+        for (int kind = 0; kind < 2; ++kind) {  // before the layers learn, which read the same inputs
+            const auto [rows, inputs] = block(kind);
+            for (int64_t i = 0; i < rows; ++i) {
+                const float *const w = weight(kind) + i * (last + 1), *const bias = bias_of(kind) + i * last;
+                std::fill(of_weight_.begin(), of_weight_.end(), 0.0f);
+                for (int64_t b = 0; b < examples_; ++b)
+                    for (int64_t l = 0; l <= last; ++l)
+                        of_weight_[l] += inputs[b * rows + i] * of_c_[b * (last + 1) + l];
+                float beta = 0;
+                for (int64_t l = 1; l <= last; ++l) {
+                    beta += bias[l - 1];
+                    of_weight_[l] += of_d_[l] * beta;
+                }
+                float later = 0;
+                for (int64_t l = last; l >= 1; --l) of_bias_row_[l - 1] = later += of_d_[l] * w[l];
+                learn_row(adam, cross_[2 * kind], i, of_weight_);
+                learn_row(adam, cross_[2 * kind + 1], i, of_bias_row_);
+            }
+        }
+        deep_.update(examples_, adam);
+        learn_bias(bias_, of_bias_, rates.bias, rates.curvature);
+    }
+
+  private:
+    struct Rows {
+        int64_t rows;
+        const float* inputs;  // of n examples
+    };
+
+    int64_t crosses_;     // L
+    Parameter cross_[4];  // w and b of the fields, then of the dense features
+    std::vector<float> alpha_, of_c_, sums_, of_d_, of_weight_, of_bias_row_;
+
+    Rows block(int kind) const {
+        if (kind) return {of.dense, deep_.x.data()};
+        return {deep_.vectors, deep_.v.data()};
+    }
+    const float* weight(int kind) const { return cross_[2 * kind].value; }
+    const float* bias_of(int kind) const { return cross_[2 * kind + 1].value; }
+    static void learn_row(const Adam& adam, Parameter to, int64_t row, const std::vector<float>& sums) {
+        const int64_t at = row * sums.size();
+        adam(sums.size(), sums.data(), to.value + at, to.mean + at, to.square + at);
+    }
+};
+
+// Products of vectors before the layers: l_p joins the first layer's product.
+class Products final : public OfVectors {
+  public:
+    // parameters: those of OfVectors, then θ f32[F, H], or W f32[K, K H] of the outer product.
+    Products(const Shape& shape, bool outer, const int64_t* outputs, const Parameter* parameters)
+        : OfVectors(shape, outputs, parameters),
+          outer_(outer),
+          product_(parameters[4 + 2 * of.layers]),
+          size_(outer ? of.dim : deep_.hidden * of.dim),
+          sums_(of.most * size_),
+          of_sums_(of.most * size_),
+          first_(of.most * deep_.hidden),
+          row_(std::max(deep_.hidden, of.dim * deep_.hidden)) {}
+
+    int64_t partial() const override { return deep_.hidden + size_; }
+
+    void add_partial(float* out, int64_t ld) override {
+        const int64_t h = deep_.hidden, dim = of.dim;
+        for (int64_t b = 0; b < examples_; ++b) {
+            std::fill_n(out + b * ld, partial(), 0.0f);
+            float* const to = out + b * ld + h;
+            for (int64_t f = 0; f < of.fields; ++f) {
+                const float* const v = deep_.v.data() + (b * of.fields + f) * dim;
+                if (outer_) {
+                    for (int64_t k = 0; k < dim; ++k) to[k] += v[k];
+                    continue;
+                }
+                for (int64_t u = 0; u < h; ++u)
+                    for (int64_t k = 0; k < dim; ++k) to[u * dim + k] += product_.value[f * h + u] * v[k];
+            }
+        }
+        deep_.add_product(examples_, out, ld);
+    }
+
+    void finish(const float* given_sums, int64_t ld, float* logits) override {
+        const int64_t n = examples_, h = deep_.hidden, dim = of.dim;
+        for (int64_t b = 0; b < n; ++b) {
+            float *const s = &sums_[b * size_], *const first = &first_[b * h];
+            std::copy_n(given_sums + b * ld, h, first);
+            std::copy_n(given_sums + b * ld + h, size_, s);
+            if (outer_) {
+                for (int64_t k = 0; k < dim; ++k)
+                    for (int64_t j = 0; j < dim; ++j)
+                        for (int64_t u = 0; u < h; ++u) first[u] += s[k] * s[j] * weight(k, j)[u];
+                continue;
+            }
+            for (int64_t u = 0; u < h; ++u)
+                for (int64_t k = 0; k < dim; ++k) first[u] += s[u * dim + k] * s[u * dim + k];
+        }
+        deep_.finish(n, first_.data(), h);
+        for (int64_t b = 0; b < n; ++b) logits[b] = deep_.inputs[of.layers][b] + bias_.value[0];
+    }
+
+    double backward(const Targets& targets, bool, bool, float* of_values, int64_t stride) override {
+        const int64_t n = examples_, h = deep_.hidden, dim = of.dim;
+        double bound = begin_backward(targets);
+        std::fill(of_sums_.begin(), of_sums_.end(), 0.0f);
+        for (int64_t b = 0; b < n; ++b) {
+            const float *const s = &sums_[b * size_], *const of_first = &deep_.of_results[0][b * h];
+            float* const of_s = &of_sums_[b * size_];
+            if (outer_) {
+                for (int64_t k = 0; k < dim; ++k)
+                    for (int64_t j = 0; j < dim; ++j) {
+                        float total = 0;
+                        for (int64_t u = 0; u < h; ++u) total += weight(k, j)[u] * of_first[u];
+                        of_s[k] += s[j] * total;
+                        of_s[j] += s[k] * total;
+                    }
+            } else {
+                for (int64_t u = 0; u < h; ++u)
+                    for (int64_t k = 0; k < dim; ++k) of_s[u * dim + k] = 2.0f * s[u * dim + k] * of_first[u];
+            }
+            for (int64_t f = 0; f < of.fields; ++f) {
+                float* const of_v = &deep_.of_v[(b * of.fields + f) * dim];
+                if (outer_) {
+                    for (int64_t k = 0; k < dim; ++k) of_v[k] += of_s[k];
+                    continue;
+                }
+                for (int64_t u = 0; u < h; ++u)
+                    for (int64_t k = 0; k < dim; ++k) of_v[k] += product_.value[f * h + u] * of_s[u * dim + k];
+            }
+        }
+        if (outer_) {
+            for (int64_t b = 0; b < n; ++b) {
+                double total = 0, of_first = 0;
+                for (int64_t k = 0; k < dim; ++k) total += fabsf(sums_[b * size_ + k]);
+                for (int64_t u = 0; u < h; ++u) of_first += fabsf(deep_.of_results[0][b * h + u]);
+                bound += total * total * of_first;
+            }
+        } else {
+            bound += bound_of(n, deep_.v.data(), deep_.vectors, of_sums_.data(), size_);
+        }
+        return bound + end_backward(of_values, stride);
+    }
+
+    void update(const Adam& adam, const OtherRates& rates) override {
+        const Flushed flushed;
+        const int64_t h = deep_.hidden, dim = of.dim;
+        const int64_t rows = outer_ ? dim : of.fields, width = outer_ ? dim * h : h;
+        for (int64_t i = 0; i < rows; ++i) {
+            std::fill_n(row_.data(), width, 0.0f);
+            for (int64_t b = 0; b < examples_; ++b) {
+                const float *const s = &sums_[b * size_], *const of_first = &deep_.of_results[0][b * h];
+                if (outer_) {
+                    for (int64_t j = 0; j < dim; ++j)
+                        for (int64_t u = 0; u < h; ++u) row_[j * h + u] += s[i] * s[j] * of_first[u];
+                    continue;
+                }
+                const float *const v = &deep_.v[(b * of.fields + i) * dim], *const of_s = &of_sums_[b * size_];
+                for (int64_t u = 0; u < h; ++u)
+                    for (int64_t k = 0; k < dim; ++k) row_[u] += of_s[u * dim + k] * v[k];
+            }
+            const int64_t at = i * width;
+            adam(width, row_.data(), product_.value + at, product_.mean + at, product_.square + at);
+        }
+        deep_.update(examples_, adam);
+        learn_bias(bias_, of_bias_, rates.bias, rates.curvature);
+    }
+
+  private:
+    bool outer_;
+    Parameter product_;
+    int64_t size_;  // partial sums of the products
+    std::vector<float> sums_, of_sums_, first_, row_;
+
+    const float* weight(int64_t k, int64_t j) const { return product_.value + (k * of.dim + j) * deep_.hidden; }
 };
 
 }  // namespace small_batch

@@ -81,20 +81,16 @@ class Rates:
 
 
 @dataclass(frozen=True)
-class Tower:
-    """Tower of a two-tower model.
+class DeepLayers:
+    """First layer of vectors and dense features, and the layers after it.
 
     Args:
-        fields: numbers of its fields.
-        dense: numbers of its dense features.
-        of_fields: first layer's weight of the fields, f32[fields, K, H].
-        of_dense: first layer's weight of the dense features, f32[dense, H]; None: it has none.
+        of_fields: first layer's weight of the fields, f32[F, K, H].
+        of_dense: first layer's weight of the dense features, f32[D, H]; None: it has none.
         first_bias: f32[H].
         layers: weight f32[I, O] and bias f32[O] of each layer after the first.
     """
 
-    fields: Sequence[int]
-    dense: Sequence[int]
     of_fields: Learned
     of_dense: Learned | None
     first_bias: Learned
@@ -106,13 +102,48 @@ class Tower:
             yield from (weight, bias)
 
     @property
-    def sizes(self) -> list[int]:
+    def sizes(self) -> npt.NDArray[np.int64]:
         """Outputs of each layer."""
-        return [len(self.first_bias.value), *(len(bias.value) for _, bias in self.layers)]
+        each = [self.first_bias, *(bias for _, bias in self.layers)]
+        return np.array([len(bias.value) for bias in each], np.int64)
+
+    def shape(self, most: int) -> list[int]:
+        """F, K, D, layers after the first, and `most`."""
+        fields, dim, _ = self.of_fields.value.shape
+        dense = 0 if self.of_dense is None else len(self.of_dense.value)
+        return [fields, dim, dense, len(self.layers), most]
+
+
+@dataclass(frozen=True)
+class Tower:
+    """Tower of a two-tower model.
+
+    Args:
+        fields: numbers of its fields.
+        dense: numbers of its dense features.
+        deep: layers of these.
+    """
+
+    fields: Sequence[int]
+    dense: Sequence[int]
+    deep: DeepLayers
+
+
+@dataclass(frozen=True)
+class Cross:
+    """Cross layers' parameters of fields or of dense features.
+
+    Args:
+        weight: f32[n, K, L + 1].
+        bias: f32[n, K, L].
+    """
+
+    weight: Learned
+    bias: Learned
 
 
 class SmallBatchNetwork:
-    """Network of small batches on one rank; made by `layered` or `two_towers`.
+    """Network of small batches on one rank; made by `layered`, `two_towers`, `crossed` or `products`.
 
     Calls follow each other: `partial`, `finish`, `backward`, `update`, all of one batch.
 
@@ -188,15 +219,61 @@ class SmallBatchNetwork:
         Raises:
             MemoryError: no memory.
         """
-        sizes = [(len(tower.fields), len(tower.dense)) for tower in towers]
+        sizes = [size for tower in towers for size in (len(tower.fields), len(tower.dense))]
         chosen = [number for tower in towers for number in (*tower.fields, *tower.dense)]
-        layers, outputs = len(towers[0].layers), np.array(towers[0].sizes, np.int64)
-        shape = np.array([fields, dim, dense, layers, most, *sizes[0], *sizes[1]], np.int64)
+        outputs = (deep := towers[0].deep).sizes
+        shape = np.array([fields, dim, dense, len(deep.layers), most, *sizes], np.int64)
         numbers = np.array(chosen, np.int64)
-        given = _addresses(each := (bias, gamma, *towers[0], *towers[1]))
+        given = _addresses(each := (bias, gamma, *deep, *towers[1].deep))
         arrays = (shape, numbers, outputs, given)
         handle = _library().small_batch_towers(*map(address, arrays))
         return SmallBatchNetwork(handle, 2 * int(outputs[0]), each)
+
+    @staticmethod
+    def crossed(
+        *, bias: Learned, deep: DeepLayers, fields: Cross, dense: Cross | None, most: int
+    ) -> SmallBatchNetwork:
+        """Deep & Cross network (`models.dcn`).
+
+        Args:
+            bias: of the logit, f32[].
+            deep: the MLP.
+            fields: cross layers of the fields, at least one layer.
+            dense: cross layers of the dense features; None: it has none.
+            most: examples of the largest batch.
+
+        Raises:
+            MemoryError: no memory.
+        """
+        crosses, outputs = fields.bias.value.shape[2], deep.sizes
+        shape = np.array([*deep.shape(most), crosses], np.int64)
+        of_dense = (None, None) if dense is None else (dense.weight, dense.bias)
+        given = _addresses(each := (bias, *deep, fields.weight, fields.bias, *of_dense))
+        handle = _library().small_batch_crossed(address(shape), address(outputs), address(given))
+        return SmallBatchNetwork(handle, int(outputs[0]) + 2 * crosses + 1, each)
+
+    @staticmethod
+    def products(
+        *, bias: Learned, deep: DeepLayers, weight: Learned, outer: bool, most: int
+    ) -> SmallBatchNetwork:
+        """Product-based network (`models.pnn`).
+
+        Args:
+            bias: of the logit, f32[].
+            deep: the layers; the products join the first one's result.
+            weight: θ f32[F, H] of the inner product, or W f32[K, K · H] of the outer.
+            outer: it is the outer product.
+            most: examples of the largest batch.
+
+        Raises:
+            MemoryError: no memory.
+        """
+        outputs, dim = deep.sizes, deep.of_fields.value.shape[1]
+        shape = np.array([*deep.shape(most), outer], np.int64)
+        given = _addresses(each := (bias, *deep, weight))
+        handle = _library().small_batch_products(address(shape), address(outputs), address(given))
+        hidden = int(outputs[0])
+        return SmallBatchNetwork(handle, hidden + (dim if outer else hidden * dim), each)
 
     @property
     def _calls(self) -> ctypes.CDLL:
@@ -306,6 +383,8 @@ def _library(*, released: bool = False) -> ctypes.CDLL:
     array, size, number, flag = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_bool
     library.small_batch_new.restype, library.small_batch_new.argtypes = array, [array] * 3
     library.small_batch_towers.restype, library.small_batch_towers.argtypes = array, [array] * 4
+    library.small_batch_crossed.restype = library.small_batch_products.restype = array
+    library.small_batch_crossed.argtypes = library.small_batch_products.argtypes = [array] * 3
     library.small_batch_delete.restype, library.small_batch_delete.argtypes = None, [array]
     library.small_batch_partial.restype = library.small_batch_finish.restype = None
     library.small_batch_partial.argtypes = [array, size, array, size, array, array, size]

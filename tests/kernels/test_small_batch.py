@@ -12,7 +12,15 @@ import numpy as np
 import pytest
 
 from livectr.kernels.network import small_batch
-from livectr.kernels.network.small_batch import Learned, Parameters, Rates, SmallBatchNetwork, Tower
+from livectr.kernels.network.small_batch import (
+    Cross,
+    DeepLayers,
+    Learned,
+    Parameters,
+    Rates,
+    SmallBatchNetwork,
+    Tower,
+)
 from livectr.kernels.runtime.compiler import KERNELS, compiler_words, host_flags, run_compiler
 from livectr.system.cpu import own_levels
 from tests.waiting import left_s
@@ -44,24 +52,43 @@ def layered(dim: int, hidden: Sequence[int]) -> bytes:
     return steps(rng, network, 1 + dim, parameters)
 
 
+def deep(rng: np.random.Generator, fields: int, dense: int, dim: int, sizes: Sequence[int]) -> DeepLayers:
+    return DeepLayers(
+        learned(rng, fields, dim, sizes[0]),
+        learned(rng, dense, sizes[0]) if dense else None,
+        learned(rng, sizes[0]),
+        [(learned(rng, i, o), learned(rng, o)) for i, o in itertools.pairwise(sizes)],
+    )
+
+
 def two_towers(dim: int, sizes: Sequence[int]) -> bytes:
     rng = np.random.default_rng(0)
-
-    def tower(fields: Sequence[int], dense: Sequence[int]) -> Tower:
-        return Tower(
-            fields,
-            dense,
-            learned(rng, len(fields), dim, sizes[0]),
-            learned(rng, len(dense), sizes[0]) if dense else None,
-            learned(rng, sizes[0]),
-            [(learned(rng, i, o), learned(rng, o)) for i, o in itertools.pairwise(sizes)],
-        )
-
-    bias, gamma, towers = learned(rng, 1), learned(rng, 1), (tower([2, 0], [1]), tower([1], []))
+    bias, gamma = learned(rng, 1), learned(rng, 1)
+    towers = Tower([2, 0], [1], deep(rng, 2, 1, dim, sizes)), Tower([1], [], deep(rng, 1, 0, dim, sizes))
     network = SmallBatchNetwork.two_towers(
         fields=FIELDS, dim=dim, dense=DENSE, bias=bias, gamma=gamma, towers=towers, most=ROWS
     )
-    return steps(rng, network, dim, (bias, gamma, *towers[0], *towers[1]))
+    return steps(rng, network, dim, (bias, gamma, *towers[0].deep, *towers[1].deep))
+
+
+def crossed(dim: int, sizes: Sequence[int], layers: int) -> bytes:
+    rng = np.random.default_rng(0)
+    bias, layers_ = learned(rng, 1), deep(rng, FIELDS, DENSE, dim, sizes)
+    fields, dense = (
+        Cross(learned(rng, n, k, layers + 1), learned(rng, n, k, layers))
+        for n, k in ((FIELDS, dim), (DENSE, 1))
+    )
+    network = SmallBatchNetwork.crossed(bias=bias, deep=layers_, fields=fields, dense=dense, most=ROWS)
+    crosses = (fields.weight, fields.bias, dense.weight, dense.bias)
+    return steps(rng, network, dim, (bias, *layers_, *crosses))
+
+
+def products(dim: int, sizes: Sequence[int], *, outer: bool) -> bytes:
+    rng = np.random.default_rng(0)
+    bias, layers = learned(rng, 1), deep(rng, FIELDS, DENSE, dim, sizes)
+    weight = learned(rng, dim, dim * sizes[0]) if outer else learned(rng, FIELDS, sizes[0])
+    network = SmallBatchNetwork.products(bias=bias, deep=layers, weight=weight, outer=outer, most=ROWS)
+    return steps(rng, network, dim, (bias, *layers, weight))
 
 
 def steps(
@@ -84,7 +111,8 @@ def steps(
 
 
 def models() -> bytes:
-    return layered(18, (70, 33, 1)) + layered(0, ()) + two_towers(18, (70, 33, 9))
+    found = layered(18, (70, 33, 1)), layered(0, ()), two_towers(18, (70, 33, 9)), crossed(9, (33, 1), 3)
+    return b"".join([*found, *(products(5, (33, 1), outer=outer) for outer in (False, True))])
 
 
 def test_bits_do_not_depend_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

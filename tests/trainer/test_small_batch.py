@@ -18,7 +18,7 @@ from livectr.ingest.common_features import Common
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
 from livectr.kernels.stream.join import FINAL_LATE, FINAL_NEGATIVE, LATE_POSITIVE
-from livectr.models import DNN, FM, LR, DeepFM, ModelConfig, TwoTower, WideDeep
+from livectr.models import DCN, DNN, FM, LR, PNN, DeepFM, ModelConfig, TwoTower, WideDeep
 from livectr.models.es_dfm import HEADS, expected_labels, lessons_of_heads
 from livectr.models.fnw import fake_negative_weighted
 from livectr.trainer.des.result import StepResult
@@ -36,6 +36,10 @@ MODELS: tuple[ModelConfig, ...] = (
     DeepFM(dim=16, hidden=(70, 32, 5)),
     TwoTower(user=("C1", "I1"), item=("C3", "C2", "I2"), dim=5, hidden=(34, 6), out=7),
     TwoTower(user=("C1",), item=("C3",), dim=4, hidden=(8,), out=3),
+    DCN(dim=5, layers=1, hidden=(18,)),
+    DCN(dim=4, layers=3, hidden=(33, 6)),
+    PNN(dim=4, hidden=(18, 6)),
+    PNN(product="outer", dim=5, hidden=(19,)),
 )
 
 

@@ -16,7 +16,7 @@ from bench.planted import pipeline
 from livectr.ingest.common_features import FEW
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
-from livectr.models import DNN, FM, LR, AutoInt, DeepFM, ModelConfig, TwoTower, WideDeep, decay
+from livectr.models import DCN, DNN, FM, LR, PNN, AutoInt, DeepFM, ModelConfig, TwoTower, WideDeep, decay
 from livectr.models.losses import LATE
 from livectr.trainer.des.result import StepResult
 from livectr.trainer.des.small_batch import MOST
@@ -35,6 +35,10 @@ MODELS: tuple[ModelConfig, ...] = (
     DeepFM(dim=16, hidden=(70, 32, 5)),
     TwoTower(user=("C1", "I1"), item=("C3", "C2", "I2"), dim=5, hidden=(34, 6), out=7),
     TwoTower(user=("C1",), item=("C3",), dim=4, hidden=(8,), out=3),
+    DCN(dim=5, layers=1, hidden=(18,)),
+    DCN(dim=4, layers=3, hidden=(33, 6)),
+    PNN(dim=4, hidden=(18, 6)),
+    PNN(product="outer", dim=5, hidden=(19,)),
 )
 
 

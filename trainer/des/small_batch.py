@@ -12,7 +12,7 @@ The arithmetic is that of torch's step but for the order of sums. So which of bo
 its size and on settings alone: a replay has the same bits.
 
 Models are those of a first order, FM's second order and an MLP with ReLU (LR, FM, DNN, Wide & Deep, DeepFM),
-and two towers without images, in fp32 on a CPU, where every rank finishes all examples
+DCN, PNN, and two towers without images, in fp32 on a CPU, where every rank finishes all examples
 (`trainer.des.field_parallel`; a single rank does).
 """
 
@@ -28,13 +28,22 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from livectr.ingest.common_features import Common
-from livectr.kernels.network.small_batch import Learned, Parameters, Rates, SmallBatchNetwork
-from livectr.kernels.network.small_batch import Tower as TowerLayers
+from livectr.kernels.network.small_batch import (
+    Cross,
+    DeepLayers,
+    Learned,
+    Parameters,
+    Rates,
+    SmallBatchNetwork,
+    Tower,
+)
 from livectr.models.base import CTRModel
+from livectr.models.dcn import DCNModel
 from livectr.models.forward import LayeredModel
 from livectr.models.layers import MLP, FieldLinear
 from livectr.models.losses import Lesson
-from livectr.models.two_tower import Tower, TwoTowerModel
+from livectr.models.pnn import Outer, PNNModel
+from livectr.models.two_tower import TwoTowerModel
 from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.des.batch import GlobalBatch
 from livectr.trainer.des.dense import DenseAdam
@@ -186,7 +195,15 @@ def _network(model: CTRModel, fields: int, numbers: int, dense: DenseAdam) -> Sm
     """Network of a model of F fields of this rank and D dense features; None: it has other layers."""
     if isinstance(model, TwoTowerModel):
         return _two_towers(model, fields, numbers, dense)
-    layers = model.forward_layers() if isinstance(model, LayeredModel) else None
+    if isinstance(model, DCNModel):
+        return _crossed(model, dense)
+    if isinstance(model, PNNModel):
+        return _products(model, dense)
+    return _layered(model, fields, dense) if isinstance(model, LayeredModel) else None
+
+
+def _layered(model: LayeredModel, fields: int, dense: DenseAdam) -> SmallBatchNetwork | None:
+    layers = model.forward_layers()
     if layers is None or layers.blocks:
         return None
     first, mlp, wide = layers.first, layers.mlp, layers.wide
@@ -212,26 +229,55 @@ def _network(model: CTRModel, fields: int, numbers: int, dense: DenseAdam) -> Sm
 def _two_towers(
     model: TwoTowerModel, fields: int, numbers: int, dense: DenseAdam
 ) -> SmallBatchNetwork | None:
-    if model.user.images is not None or model.item.images is not None:
+    user, item = model.user, model.item
+    if user.images is not None or item.images is not None:
         return None
-
-    def tower(of: Tower) -> TowerLayers:
-        return TowerLayers(
-            *of.first.chosen,
-            _learned(of.first.weight, dense),
-            _if_there(of.first.dense, dense),
-            _learned(of.mlp.first_bias, dense),
-            _layers(of.mlp, dense),
-        )
-
     return SmallBatchNetwork.two_towers(
         fields=fields,
-        dim=model.user.first.weight.shape[1],
+        dim=user.first.weight.shape[1],
         dense=numbers,
         bias=_learned(model.bias, dense),
         gamma=_learned(model.gamma, dense),
-        towers=(tower(model.user), tower(model.item)),
+        towers=(
+            Tower(*user.first.chosen, _deep(user.first, user.mlp, dense)),
+            Tower(*item.first.chosen, _deep(item.first, item.mlp, dense)),
+        ),
         most=MOST,
+    )
+
+
+def _crossed(model: DCNModel, dense: DenseAdam) -> SmallBatchNetwork | None:
+    cross, numbers = model.cross, None
+    if not model.layers:
+        return None
+    if cross.dense_weight is not None and cross.dense_bias is not None:
+        numbers = Cross(_learned(cross.dense_weight, dense), _learned(cross.dense_bias, dense))
+    return SmallBatchNetwork.crossed(
+        bias=_learned(model.bias, dense),
+        deep=_deep(model.first, model.mlp, dense),
+        fields=Cross(_learned(cross.weight, dense), _learned(cross.bias, dense)),
+        dense=numbers,
+        most=MOST,
+    )
+
+
+def _products(model: PNNModel, dense: DenseAdam) -> SmallBatchNetwork:
+    product = model.product
+    return SmallBatchNetwork.products(
+        bias=_learned(model.bias, dense),
+        deep=_deep(model.first, model.mlp, dense),
+        weight=_learned(product.weight if isinstance(product, Outer) else product.theta, dense),
+        outer=isinstance(product, Outer),
+        most=MOST,
+    )
+
+
+def _deep(first: FieldLinear, mlp: MLP, dense: DenseAdam) -> DeepLayers:
+    return DeepLayers(
+        _learned(first.weight, dense),
+        _if_there(first.dense, dense),
+        _learned(mlp.first_bias, dense),
+        _layers(mlp, dense),
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
+from livectr.trainer.stream import batcher
 from tests.redis_cluster import Cluster
 from tests.redis_servers import ClusterClient
 from tests.trainer.publishing import Trainer
@@ -40,3 +41,9 @@ def trainers(client: redis.Redis) -> Iterator[list[Trainer]]:
     yield made
     for trainer in made:
         trainer.publisher.close()
+
+
+@pytest.fixture
+def batches_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches in no block: a boundary, at which a test acts or a commit is made, follows each of them."""
+    monkeypatch.setattr(batcher, "BLOCK", 1)

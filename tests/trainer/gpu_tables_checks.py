@@ -68,9 +68,11 @@ def batches(case: str, seed: int) -> Iterator[Examples]:
 
 
 def step_of(case: str, device: str, tier: Tier) -> DesStep:
-    """A single rank."""
+    """A single rank, whose networks torch learns: with tables on a device it does."""
     one = Collectives(device=device)
-    return DesStep(pipeline_of(case), seed=5, collectives=one, tier=tier)
+    step = DesStep(pipeline_of(case), seed=5, collectives=one, tier=tier)
+    step.small = step.blocks = None
+    return step
 
 
 class Laid:

@@ -46,6 +46,8 @@ from tests.trainer.publishing import Trainer
 from tests.trainer.redis_proxy import Proxy
 from tests.waiting import until
 
+pytestmark = pytest.mark.usefixtures("batches_alone")
+
 IMPRESSIONS = 3_000
 LISTED = 300
 

@@ -23,6 +23,8 @@ from livectr.trainer.stages import Stages
 from tests.redis_values import manifest_in, values
 from tests.trainer.ad_logs import ad_pipeline, write_files
 
+pytestmark = pytest.mark.usefixtures("batches_alone")
+
 IMPRESSIONS, BATCH, CHUNK = 3_000, 16, 40
 UNUSED = np.arange(10**6, 10**6 + 2_000)
 """Keys of rows that no batch has."""

@@ -27,6 +27,7 @@ from livectr.store.layout import Keyspace, RowStatus, decode_rows, key_of
 from livectr.system.errors import ConfigError, InternalError
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.des.item_vectors import item_vectors
+from livectr.trainer.des.small_batch import SmallBatches
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.run import train
@@ -124,7 +125,8 @@ def test_a_run_with_checkpoints_and_versions_equals_the_host(
     pipeline = replace(ad_pipeline(), policies=policy)
     source = write_files(tmp_path / "logs", IMPRESSIONS)
     common = dict(batch_size=32, batch_ramp=0, publish_interval_s=0.1, threads=1, until_end=True)
-    common["online_batch"] = 0  # rows on a GPU are learned by batch
+    common["online_batch"] = 0  # rows on a GPU are learned by batch, and networks by torch
+    monkeypatch.setattr(SmallBatches, "of", lambda *args: None)
     train(pipeline, TrainOptions(source, checkpoint=str(tmp_path / "host"), **common))  # type: ignore[arg-type]
     made: list[GpuTables] = []
 

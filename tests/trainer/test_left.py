@@ -25,6 +25,8 @@ from tests.tiers import few
 from tests.trainer.expiring_log import PIPELINE, check_redis, write
 from tests.trainer.redis_proxy import Proxy
 
+pytestmark = pytest.mark.usefixtures("batches_alone")
+
 
 @pytest.mark.parametrize(("world", "room"), few([(1, False), (2, False), (1, True), (2, True)], (1, False)))
 def test_redis_holds_those_who_have_not_left(

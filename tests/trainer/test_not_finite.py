@@ -30,7 +30,6 @@ from livectr.trainer.des.skipped import SKIPPED_IN_A_ROW, Skipped
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.publish.telemetry import PUBLISH_HELD, WITHHELD_VERSIONS
 from livectr.trainer.run import Training, train
-from livectr.trainer.stream import batcher
 from tests import commands
 from tests.metrics_page import metric_value
 from tests.redis_values import manifest_in
@@ -89,12 +88,12 @@ def test_a_model_that_cannot_score_is_told_from_rows_that_overflow() -> None:
     assert row.blind and (row.batches, row.examples, row.unscored) == (100, 300, 100)
 
 
+@pytest.mark.usefixtures("batches_alone")
 def test_servers_stay_with_the_last_whole_model(
     tmp_path: Path, client: redis.Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A row that no batch has is spoiled in memory, as by a fault of the program; it is erased later."""
     monkeypatch.setattr(livectr.trainer.schedule, "CHECKPOINT_PAUSE", 0.0)
-    monkeypatch.setattr(batcher, "BLOCK", 1)  # a turn of the script for each batch
     source = write_log(tmp_path / "logs", 300 * BATCH)
     run = options(
         source, tmp_path, publish=redis_url, publish_interval_s=1e-6, checkpoint_interval_s=0.0,
@@ -200,15 +199,11 @@ def priced_pipeline() -> Pipeline:
     )
 
 
+@pytest.mark.usefixtures("batches_alone")
 def test_a_run_learns_again_after_a_stretch_of_the_log_that_overflows(
-    priced: Path,
-    client: redis.Redis,
-    redis_url: str,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    priced: Path, client: redis.Redis, redis_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its model is whole. It is stopped in the stretch, where versions are held by then, and goes on."""
-    monkeypatch.setattr(batcher, "BLOCK", 1)  # a version of the batches before the stretch
     run = options(f"file:{priced / 'logs'}", priced, publish=redis_url, publish_interval_s=1e-6)
     train(priced_pipeline(), replace(run, max_steps=10 + STRETCH))
     assert re.search(r"10\d batches in a row were not learned", caplog.text)

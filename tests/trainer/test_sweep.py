@@ -32,6 +32,8 @@ from livectr.trainer.run import Training, TrainOptions
 from tests.redis_cluster import Servers, until_redis
 from tests.trainer.expiring_log import PIPELINE, check_redis, write
 
+pytestmark = pytest.mark.usefixtures("batches_alone")
+
 AWAY, BACK = 60, 150
 """Steps between which the server is away."""
 LISTED = 50

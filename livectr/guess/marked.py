@@ -54,7 +54,7 @@ def marked(
     Raises:
         ConfigError: the files cannot be joined, or a guess fails.
     """
-    shown, clicked = whole_numbers(shown.without_repeats(), clicked, on, set())
+    shown, clicked = whole_numbers(shown, clicked, on, set())
     on = join_columns(shown, clicked, on, set())
     shown, clicked = alike(shown, clicked, on)
     check_written_alike(shown, clicked, on)

@@ -71,10 +71,11 @@ def repeats(shown: RawLog, names: Sequence[str], times: Collection[str], shared:
         column = shown.table.column(name)
         if name not in names and (pa.types.is_list(column.type) or _differs(keys, column)):
             differ.append(name)
-    if differ and set(differ) <= set(times):
+    if set(differ) <= set(times):
+        how = f"differ in {_words(differ)} alone" if differ else "are equal"
         return ConfigError(
-            f"{shared:,} rows of {shown.sample.name} share each {_words(names)} and differ in "
-            f"{_words(differ)} alone: is each impression written several times? Keep the first of each."
+            f"{shared:,} rows of {shown.sample.name} share each {_words(names)} and {how}: is each "
+            "impression written several times? Keep the first of each."
         )
     return None
 

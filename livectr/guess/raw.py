@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from livectr.guess.facts import Sample, joined, read_sample
+from livectr.guess.leaks import first_rows
 from livectr.ingest.addresses import kafka_options, no_answer, no_topic, topic_address
 from livectr.logs.account import Account
 from livectr.logs.arrow_rows import is_plain, plain
@@ -83,20 +84,12 @@ class RawLog:
 
     def without_repeats(self) -> RawLog:
         """The log without rows that are equal to one before them."""
-        rows = self.table.num_rows
-        codes = np.zeros(rows, np.int64)
-        for column in self.table.columns:
-            values = column.combine_chunks()
-            if pa.types.is_nested(values.type):
-                values = pa.array([str(one) for one in values.to_pylist()])
-            of = pc.fill_null(values.dictionary_encode().indices.cast(pa.int64()), -1).to_numpy()
-            different, codes = np.unique(codes * (rows + 1) + of, return_inverse=True)
-            if len(different) == rows:
-                return self
-        first = np.sort(np.unique(codes, return_index=True)[1])
-        keys = None if self.keys is None else self.keys.take(pa.array(first))
-        sample = replace(self.sample, table=self.table.take(pa.array(first)))
-        return replace(self, sample=sample, partition=self.partition[first], keys=keys)
+        firsts = np.flatnonzero(first_rows(self.table.columns, self.table.num_rows))
+        if len(firsts) == self.table.num_rows:
+            return self
+        keys = None if self.keys is None else self.keys.take(pa.array(firsts))
+        sample = replace(self.sample, table=self.table.take(pa.array(firsts)))
+        return replace(self, sample=sample, partition=self.partition[firsts], keys=keys)
 
 
 def raw_logs(shown: str, clicked: str) -> tuple[RawLog, RawLog]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.livectr.wrong_logs import JOINED, LABELLED, Learner, request, row, write_json
+from tests.livectr.wrong_logs import JOINED, LABELLED, Learner, request, row, write_json, write_partitions
 from tests.metrics_page import metric_value
 
 SHOWN = 400
@@ -116,3 +116,23 @@ def test_a_look_up_table_that_misses_is_said_while_training(
     assert code == 0
     reported = re.search(r"table ads has a row for [\d,]+ of ([\d,]+) look-ups \(25%\)", said)
     assert reported is not None and 10_000 <= int(reported[1].replace(",", "")) < 30_000
+
+
+def test_clicks_in_another_partition_are_said_while_training(
+    tmp_path: Path, train: Learner, monkeypatch: Any
+) -> None:
+    from livectr.trainer.stream import data_watch
+
+    monkeypatch.setattr(data_watch, "LOOK_EVERY_S", 0.0)
+    write(tmp_path, shown=[], clicks=[])
+    rows = [request(number) for number in range(30_000)]
+    write_partitions(tmp_path / "logs", "shown", rows, lambda one: one["user"] % 2)
+    write_partitions(tmp_path / "logs", "clicks", rows, lambda one: (one["user"] + 1) % 2)
+    flags = ("--set", "batch_size=4096", "batch_min=256", "--max-bad", "1")  # few steps
+    code, report, said = train(JOINED, *flags)
+    words = (
+        r"clicks(?: that were looked at)? \(\d+%\) are in another partition than their impression, so they"
+    )
+    assert code == 0 and re.search(words, report["hints"][0]) and "(100%)" in report["hints"][0]
+    (found,) = re.findall(rf"WARNING.* of ([\d,]+) {words}", said)
+    assert int(found.replace(",", "")) < 30_000

@@ -285,6 +285,11 @@ def test_impressions_that_are_there_twice_count_once(here: Path, capsys: pytest.
     write_lines(here / "views.jsonl", [v | {"at": v["at"] + late} for v in views for late in (0, 5)])
     said = refused(capsys, *pair)
     assert "2 rows of views.jsonl share each view_id and differ in at alone: is each impression" in said
+    flat = [{"view_id": v["view_id"], "visitor": v["visitor"]} for v in views for _ in range(2)]
+    write_table(here / "views.csv", flat)
+    write_table(here / "marks.csv", [{"view_id": click["view_id"]} for click in clicks])
+    said = refused(capsys, "--impressions", "views.csv", "--clicks", "marks.csv")
+    assert "2 rows of views.csv share each view_id and are equal: is each impression written several" in said
 
 
 def displays(here: Path) -> None:

@@ -210,13 +210,9 @@ def _key_of_logs(
     user = facts.user[0] if len(facts.user) == 1 else ""
     if user not in clicked.table.column_names:
         return on[0], []
-    first, second = (
-        pc.fill_null(whole(together(log.table, [user])).take(pa.array(rows)), "")
-        for log, rows in ((shown, met.shown), (clicked, met.clicked))
-    )
-    differ = pc.sum(pc.not_equal(first, second)).as_py() or 0
-    remark = f"{differ:,} of {len(first):,} clicks have another {user} than their impression"
-    if differ > APART * len(first):
+    differ, clicks = _differing(shown, clicked, met, user), len(met.clicked)
+    remark = f"{differ:,} of {clicks:,} clicks have another {user} than their impression"
+    if differ > APART * clicks:
         return on[0], [remark]
     return user, [f"{remark}: they are in another partition, and may label nothing"] if differ else []
 
@@ -237,13 +233,31 @@ def _check_partitions(shown: RawLog, clicked: RawLog, met: Met, on: Sequence[str
         )
     apart = float((shown.partition[met.shown] != clicked.partition[met.clicked]).mean())
     if apart > APART:
+        first, second = (_keyed_by(log) for log in (shown, clicked))
         said = "; ".join(
-            f"{log.sample.name} is keyed by {_keyed_by(log) or 'no column of it'}" for log in (shown, clicked)
+            f"{log.sample.name} is keyed by {key or 'no column of it'}"
+            for log, key in ((shown, first), (clicked, second))
         )
+        cure = "write both topics with the same message key"
+        if first is not None and first == second:
+            said = f"both are keyed by {first}, but by different partitioners"
+            cure = "write both topics with the same one"
+            if 2 * _differing(shown, clicked, met, first) > apart * len(met.shown):
+                said = f"both are keyed by {first}, but clicks have another {first} than their impression"
+                cure = f"write both topics with a message key that they share, such as {on[0]}"
         raise ConfigError(
             f"{apart:.0%} of the clicks are in another partition than their impression (joined on "
-            f"{', '.join(on)}): {said}; write both topics with the same message key."
+            f"{', '.join(on)}): {said}; {cure}."
         )
+
+
+def _differing(shown: RawLog, clicked: RawLog, met: Met, name: str) -> int:
+    """Clicks with another value of a column than their impression."""
+    first, second = (
+        pc.fill_null(whole(together(log.table, [name])).take(pa.array(rows)), "")
+        for log, rows in ((shown, met.shown), (clicked, met.clicked))
+    )
+    return pc.sum(pc.not_equal(first, second)).as_py() or 0
 
 
 def _keyed_by(log: RawLog) -> str | None:

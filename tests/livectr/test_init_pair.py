@@ -420,6 +420,28 @@ def test_two_topics_become_a_label_join(
     said = refused(capsys, "--impressions", shown, "--clicks", other)
     assert "of the clicks are in another partition than their impression (joined on view_id)" in said
     assert "is keyed by visitor; " in said and "is keyed by view_id; write both topics with the same" in said
+    cookies = [click | {"visitor": click["visitor"] + 1000} for click in clicks]
+    cookie = send(kafka_url, here / "cookies.jsonl", cookies, topic_name("cookies"), "visitor")
+    moved = topic_name("moved")
+    create_topics(kafka_url, {moved: 4})
+    producer = KafkaProducer(bootstrap_servers=kafka_servers(kafka_url))
+    for click in clicks:
+        key = str(click["visitor"]).encode()
+        producer.send(moved, json.dumps(click).encode(), key=key, partition=click["visitor"] % 4)
+    producer.close()
+    capsys.readouterr()
+    said = refused(capsys, "--impressions", shown, "--clicks", cookie)
+    assert "both are keyed by visitor, but clicks have another visitor than their impression; write" in said
+    assert "with a message key that they share, such as view_id." in said
+    said = refused(capsys, "--impressions", shown, "--clicks", f"{kafka_url}/{moved}")
+    assert "both are keyed by visitor, but by different partitioners; write both topics with the" in said
+    nameless = [view | {"view_id": view["view_id"] if i % 10 else ""} for i, view in enumerate(views)]
+    empty = send(kafka_url, here / "empty.jsonl", nameless, topic_name("empty"), "visitor")
+    capsys.readouterr()
+    said = refused(capsys, "--impressions", empty, "--clicks", clicked)
+    assert (
+        f"view_id names an impression, but {VIEWS // 10} of {VIEWS:,} rows of" in said and "have ''" in said
+    )
     flat = [{name: value for name, value in view.items() if name != "context"} for view in views]
     topics = [
         sent_as_arrow(kafka_url, write_table(here / f"{name}.csv", rows), topic_name(name))

@@ -19,8 +19,9 @@ SOME_UNMATCHED, MOST_UNMATCHED = 0.05, 0.5
 """Shares of clicks without an impression: doubtful, and so many that join columns seem not to agree."""
 MOST_APART = 0.01
 """Share of clicks in another partition than their impression above which topics are keyed wrongly."""
-LEAST_SPREAD = 0.1
-"""Share of users in several partitions of a topic from which it is not keyed by them."""
+LEAST_SPREAD, LEAST_USERS = 0.1, 20
+"""Share of users in several partitions of a topic from which it is not keyed by them, and fewest users that
+show it where no click is lost."""
 MOST_AUC = 0.97
 """Area under the ROC curve from which a feature seems to tell the label."""
 MOST_DUPLICATES = 0.2
@@ -92,6 +93,8 @@ def _join_hints(
     if apart.share > MOST_APART and (final or apart.clicks >= END_ROWS):
         yield "apart", f"{apart_words(pipeline, apart)}: {apart_cause(pipeline, apart)}"
         lonely -= round(apart.share * clicks)
+    elif split := split_histories(pipeline, apart):
+        yield "histories", split
     if clicks >= least and lonely > (SOME_UNMATCHED if final else MOST_UNMATCHED) * clicks:
         yield (
             "unmatched",
@@ -118,6 +121,33 @@ def apart_words(pipeline: Pipeline, apart: Apart) -> str:
     )
 
 
+def split_histories(pipeline: Pipeline, apart: Apart) -> str:
+    """Words on a topic whose users are in several partitions, each with a part of their history; "" for none.
+
+    Args:
+        pipeline: that is checked or trained.
+        apart: of its topics; few of the clicks are apart.
+    """
+    enough = max(several for _, several in apart.spread) >= LEAST_USERS
+    if not pipeline.history_roots or not enough or not (words := _not_keyed(pipeline, apart)):
+        return ""
+    return f"{words}, for a history has only the clicks of its partition"
+
+
+def _not_keyed(pipeline: Pipeline, apart: Apart) -> str:
+    """Words on a topic that is not keyed as declared, and what to change; "" for none."""
+    log = pipeline.log
+    assert log.clicks is not None
+    for stream, of in ((log.impressions, SHOWN), (log.clicks, CLICKED)):
+        spread, several = apart.spread[of]
+        if spread > LEAST_SPREAD * several:
+            return (
+                f"{stream.topic} is not keyed by {stream.key}: {spread:,} of {several:,} with several rows "
+                f"are in several partitions; write it again with {stream.key} as the message key"
+            )
+    return ""
+
+
 def apart_cause(pipeline: Pipeline, apart: Apart) -> str:
     """Words on why clicks are in another partition than their impression, and what to change."""
     log = pipeline.log
@@ -129,13 +159,8 @@ def apart_cause(pipeline: Pipeline, apart: Apart) -> str:
             f"topics, or declare another column as the key of both, such as {log.on[0]}, and write both with "
             "it as the message key"
         )
-    for stream, of in ((shown, SHOWN), (clicked, CLICKED)):
-        spread, several = apart.spread[of]
-        if spread > LEAST_SPREAD * several:
-            return (
-                f"{stream.topic} is not keyed by {stream.key}: {spread:,} of {several:,} with several rows "
-                f"are in several partitions; write it again with {stream.key} as the message key"
-            )
+    if words := _not_keyed(pipeline, apart):
+        return words
     if apart.partitions[SHOWN] != apart.partitions[CLICKED]:
         return (
             f"{shown.topic} has rows in {apart.partitions[SHOWN]} partitions, {clicked.topic} in "

@@ -151,8 +151,8 @@ class Apart:
         clicks: different join keys that were clicked.
         apart: those among them whose impression is in other partitions alone.
         other_user: those among the latter whose click has another user than the impression.
-        spread: topic → how many users of such events are in several partitions of it, and how many users have
-            several events in it.
+        spread: topic → how many users are in several partitions of it, and how many have several events in
+            it: of the users whose clicks are apart, if there are some.
         partitions: topic → partitions with events of it.
         whole: the sample has every event.
     """
@@ -187,7 +187,7 @@ def apart_of(sample: Sampled) -> Apart:
     click, shown = (np.bincount(key[of], minlength=len(keys)) > 0 for of in (clicked, ~clicked))
     apart = click & shown & ~meets(sample.partition, partitions)
     other = apart & ~meets(user, len(users))
-    concerned = np.zeros(len(users), np.bool_)
+    concerned = np.full(len(users), not apart.any())
     concerned[user[apart[key]]] = True
     spread = []
     for of in (~clicked, clicked):

@@ -23,6 +23,7 @@ from livectr.ingest.hints import (
     SOME_UNMATCHED,
     apart_cause,
     apart_words,
+    split_histories,
 )
 from livectr.ingest.language.event_times import LIKELY
 from livectr.ingest.language.roots import needs_statistics, roots_of
@@ -282,6 +283,8 @@ def _joins(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:
     if (apart := sample.apart).share > MOST_APART:
         yield Finding(WRONG, "partitions", apart_words(pipeline, apart), apart_cause(pipeline, apart) + ".")
         unmatched = max(0, unmatched - round(apart.share * clicks))
+    elif split := split_histories(pipeline, apart):
+        yield Finding(WRONG, "partitions", "users are in several partitions", split + ".")
     found = f"{unmatched:,} of {clicks:,} {log.clicks.topic} have no impression"
     found += " in any partition" if apart.share > MOST_APART else ""
     if ahead:

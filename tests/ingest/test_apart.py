@@ -45,6 +45,7 @@ def test_clicks_beside_their_impression_are_not_apart() -> None:
     clicked = np.where(np.arange(3000) % 7 == 0, shown, -1)
     found = found_in(samples(shown, clicked))
     assert (found.clicks, found.apart, found.share, found.whole) == (429, 0, 0.0, True)
+    assert found.spread == ((0, 50), (0, 50))
     assert found_in([]) == Apart()
 
 

@@ -285,6 +285,25 @@ def test_clicks_in_another_partition_than_their_impression_are_told(
     )
 
 
+def test_users_in_several_partitions_have_no_whole_history(check: Checker) -> None:
+    """Both topics are keyed by the request: every click has its impression, and no user all its clicks."""
+    joined(check, clicks=CLICKS)
+    for topic, rows in (("shown", [request(number) for number in range(ROWS)]), ("clicks", CLICKS)):
+        (check.folder / "logs" / topic / "00000-log.jsonl").unlink()
+        write_partitions(check.folder / "logs", topic, rows, lambda one: int(one["request"]) // 3 % 4)
+    code, checks, _ = check.json(JOINED)
+    assert code == 0 and checks["label join"][0] == "right" and "partitions" not in checks
+    past = JOINED.replace("import Stream, label_join", "import Stream, label_join, recent")
+    past = past.replace('sparse={"user"', 'sparse={"past": recent(clicks.ad, n=5, within="1d"), "user"')
+    code, checks, _ = check.json(past)
+    mark, _, advice = checks["partitions"]
+    assert (code, mark) == (1, "wrong") and checks["label join"][0] == "right"
+    assert advice == (
+        "shown is not keyed by user: 50 of 50 with several rows are in several partitions; write it again "
+        "with user as the message key, for a history has only the clicks of its partition."
+    )
+
+
 @pytest.mark.parametrize("rows", [300, 1_000])
 def test_clicks_before_their_impressions_are_called_so(check: Checker, rows: int) -> None:
     """The verdict is that of a longer sample: a click that met nothing in it counts, though it may wait."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ DRAWN = (
     "FuxiCTR, DeepFM",
     "LightGBM, refit",
 )
-"""Learners in a picture; a table has all."""
+"""Learners in a picture; a table has all, but one line for Vowpal Wabbit's settings."""
+VOWPAL = "Vowpal Wabbit"
 
 
 def tables(result: Mapping[str, Any]) -> Iterator[tuple[str, list[list[str]]]]:
@@ -37,11 +38,23 @@ def text(result: Mapping[str, Any]) -> str:
     machine = result["hardware"]
     parts = [f"Commit `{result['commit']}`, {machine['cores']} cores of {machine['processor']}.", ""]
     notes = (table.get("note") for table in result["tables"])
-    for (name, (header, *lines)), note in zip(tables(result), notes, strict=True):
+    for (name, (header, *every)), note in zip(tables(result), notes, strict=True):
+        lines = shortened(every)
         parts += [f"![AUC by examples, {name}](first-hour-{name}.svg)", ""]
         parts += [line([name, *header[1:]]), "|---|" + "---:|" * (len(header) - 1), *map(line, lines), ""]
         parts += [note, ""] if note else []
     return "\n".join(parts)
+
+
+def shortened(lines: Sequence[list[str]]) -> list[list[str]]:
+    """Lines with one for all settings of Vowpal Wabbit: the best at each number of examples."""
+    settings = [values for learner, *values in lines if learner.startswith(VOWPAL)]
+    if not settings:
+        return [*lines]
+    best = [f"{VOWPAL}, best of {len(settings)}", *map(max, zip(*settings, strict=True))]
+    first = next(i for i, (learner, *_) in enumerate(lines) if learner.startswith(VOWPAL))
+    rest = [line for line in lines[first:] if not line[0].startswith(VOWPAL)]
+    return [*lines[:first], best, *rest]
 
 
 def page(now: str, result: Mapping[str, Any]) -> str:

@@ -171,6 +171,14 @@ def test_every_peer_scores_a_log(tmp_path: Path) -> None:
     assert {program.seeds for program in PROGRAMS if program.draws} == {2}
 
 
+def test_the_page_has_the_best_of_vowpal_wabbits_settings() -> None:
+    lines = [["DeepFM", "0.6", "0.7"], ["Vowpal Wabbit", "0.5", "0.8"], ["river, FTRL", "0.4", "0.4"]]
+    lines.append(["Vowpal Wabbit, ftrl", "0.7", "0.6"])
+    best = ["Vowpal Wabbit, best of 2", "0.7", "0.8"]
+    assert page.shortened(lines) == [lines[0], best, lines[2]]
+    assert page.shortened(lines[:1]) == lines[:1]
+
+
 def test_pages_show_notes_and_old_results_without(tmp_path: Path) -> None:
     machine = {"cores": 2, "processor": "P", "torch": "2", "gpu": None}
     shown = table("made", [100, 200], CURVES)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from livectr.ingest.language.calibration import Calibration
 from livectr.models import DIN, FM, LR, DeepFM, Hedge
 from livectr.models.configs import model_configs
 from livectr.store.hedge import mixed
@@ -16,10 +18,12 @@ from livectr.system.errors import ConfigError
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.part import Scored
+from livectr.trainer.quality.calibrator import Calibrator
 from livectr.trainer.quality.hedger import Hedger
 from livectr.trainer.quality.metrics import logloss
 from livectr.trainer.quality.predictions import Records, read_predictions, records
 from livectr.trainer.run import TrainOptions, train
+from tests.trainer.ad_logs import without_users, write_files
 from tests.trainer.planted_log import contest_pipeline, write_log
 
 ROLES = "rank.LR", "rank.FM"
@@ -117,6 +121,27 @@ def test_a_run_mixes_what_its_heads_predict(tmp_path: Path) -> None:
     best = min(measures["logloss"] for measures in report.heads.values())
     assert report.logloss is not None and report.logloss < best + 0.001
     assert report.contest["champion"] in ("rank", "deep") and report.heads.keys() == {*ROLES}
+
+
+def test_small_batches_of_blocks_are_mixed_and_calibrated_one_by_one(tmp_path: Path) -> None:
+    """Where blocks end depends on what is there: a run that stops inside of them has the same bits."""
+    hedge = Hedge((LR(), DeepFM(dim=4, hidden=(8,))))
+    pipeline = replace(without_users(), rank=hedge, calibration=Calibration("category", 100))
+    source, options = write_files(tmp_path / "logs", 600), dict[str, Any](until_end=True, threads=1)
+    runs = []
+    for name, stops in (("unbroken", (None,)), ("stopped", (7, 33, None))):
+        root = tmp_path / name
+        for steps in stops:
+            train(pipeline, TrainOptions(source, checkpoint=str(root), max_steps=steps, **options))
+        manifest = newest_manifest(root)
+        assert manifest is not None
+        states = [Restored(root, manifest).state(kind) for kind in (Hedger.kind, Calibrator.kind)]
+        runs.append((read_predictions(root / "predictions").tobytes(), *map(_bytes, states)))
+    assert runs[0] == runs[1]
+
+
+def _bytes(state: dict[str, np.ndarray]) -> dict[str, bytes]:
+    return {name: values.tobytes() for name, values in state.items()}
 
 
 @pytest.mark.parametrize(

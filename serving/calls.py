@@ -100,4 +100,4 @@ class RequestCall(Call):
         observe_each(values)
         count_each(self.counts)
         if self.pctr is not None:
-            metrics.SERVED_PCTR.begin(role, side).add(*self.pctr)
+            metrics.SERVED_PCTR.add((role, side), *self.pctr)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from livectr.serving import metrics
 
 
-@dataclass(frozen=True)
-class Reply:
+class Reply(NamedTuple):
     """Reply to a request, before it is bytes.
 
     Args:

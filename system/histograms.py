@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +29,7 @@ class Counts:
     def __init__(self, bounds: F64) -> None:
         self.bounds = bounds
         self.lock = threading.Lock()
-        self.counts = np.zeros(len(bounds) + 1, np.int64)
+        self.counts: Any = np.zeros(len(bounds) + 1, np.int64)
         self.sum = 0.0
 
     def add(self, counts: I64, total: float) -> None:
@@ -73,6 +74,7 @@ class Series(Counts):
     def __init__(self, bounds: F64) -> None:
         super().__init__(bounds)
         self.listed: list[float] = bounds.tolist()
+        self.counts: list[int] = [0] * (len(bounds) + 1)  # a number of an array takes longer to change
 
     def observe(self, value: float) -> None:
         """Add a value."""
@@ -176,6 +178,13 @@ class ProbabilityHistogram(Collector):
     def __init__(self, name: str, help: str, labels: Sequence[str]) -> None:
         self._name, self._help, self._labels = name, help, labels
         self._parts: dict[tuple[str, ...], Buckets] = {}
+
+    def add(self, values: tuple[str, ...], counts: I64, total: float) -> None:
+        """Add the probabilities of a reply that are counted already; see `Counts.add`."""
+        buckets = self._parts.get(values) or self.begin(*values)
+        with buckets.lock:
+            buckets.counts += counts
+            buckets.sum += total
 
     def begin(self, *values: str) -> Buckets:
         """Buckets of a value for each label, which exist from here on."""

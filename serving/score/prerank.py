@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -73,8 +74,7 @@ class PreRankQuery:
     excluded: U32 = field(default_factory=lambda: np.empty(0, np.uint32))
 
 
-@dataclass(frozen=True)
-class PreRankScores:
+class PreRankScores(NamedTuple):
     """Best m of the items at a version, best first.
 
     Args:

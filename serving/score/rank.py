@@ -10,8 +10,7 @@ are looked up and pooled once.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -51,8 +50,7 @@ _RANKED = tuple(pb.RankResponse.DESCRIPTOR.fields_by_name[name].number for name 
 """Numbers of the reply's fields that `ReplyPacker` writes."""
 
 
-@dataclass(frozen=True)
-class RankQuery:
+class RankQuery(NamedTuple):
     """Candidates to score.
 
     Args:
@@ -69,8 +67,7 @@ class RankQuery:
         return f"{self.part}[{row}]"
 
 
-@dataclass(frozen=True)
-class RankScores:
+class RankScores(NamedTuple):
     """Scores of n candidates at a version.
 
     Args:
@@ -223,20 +220,9 @@ class Ranker:
         lines = None if bids else scored.lines
         read, read_at = plan.features.end(run)
         call.read_live(read_at, version.manifest.created_ms)
-        complete = complete and lookup.complete and read
-        size, counts = query.columns.size, scored.counts
-        return RankScores(
-            version.manifest.version,
-            scorer.name,
-            size,
-            logits,
-            complete,
-            None,
-            reply,
-            counts,
-            scored.words.total,
-            lines,
-        )
+        complete, size = complete and lookup.complete and read, query.columns.size
+        known = version.manifest.version, scorer.name, size, logits, complete, None
+        return RankScores(*known, reply, scored.counts, scored.words.total, lines)
 
     def _in_stages(
         self, lookup: VersionLookup, query: RankQuery, call: RequestCall, items: ItemStage | None

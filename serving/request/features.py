@@ -96,7 +96,9 @@ class _Split:
         places: i64[columns], of the stream's columns among the request's.
 
     Attributes:
-        words: what a call takes of it.
+        words: what a call takes of it; they point to arrays that live as long as the split.
+        shared_fields: numbers in the plan of the fields that all rows share, ascending.
+        own_fields: numbers of the others, ascending.
     """
 
     def __init__(self, shares: Shares, places: I64) -> None:
@@ -112,13 +114,14 @@ class FeatureRun(FeatureMemory):
     Its memory is used again for another request.
 
     Attributes:
-        shared_fields: numbers in the plan of the fields that all rows share, ascending.
-        own_fields: numbers of the others, ascending.
+        split: of its columns.
         columns: of the request.
         row_name: name in the request of the row with a given index, for error messages.
         began: instant of time.monotonic() at which the look-up rows were looked at.
         result: rows and histories that were read; None: nothing had to be read.
     """
+
+    split: _Split
 
     def __init__(self, tables: int) -> None:
         super().__init__()
@@ -126,8 +129,6 @@ class FeatureRun(FeatureMemory):
         self.call.tables = ctypes.addressof(self.handles)
         self.engine: Engine | None = None
         self.context: Context | None = None
-        self.shared_fields: tuple[int, ...] = ()
-        self.own_fields: tuple[int, ...] = ()
         self.columns: RequestColumns = _NO_COLUMNS
         self.row_name: Callable[[int], str] = str
         self.began = 0.0
@@ -155,8 +156,8 @@ class FeatureRun(FeatureMemory):
         return SharedFeatures(
             Features(1, shared_offsets, shared_keys, _NO_NUMBERS, _NOT_OBSERVED, np.zeros(1, np.bool_)),
             Features(rows, own_offsets, own_keys, dense, _NOT_OBSERVED, np.zeros(rows, np.bool_)),
-            self.shared_fields,
-            self.own_fields,
+            self.split.shared_fields,
+            self.split.own_fields,
         )
 
 
@@ -258,8 +259,7 @@ class RequestFeatures:
             call.context, call.candidates = self._given(run, columns)
         split = self._splits.get(key) or self._split_of(columns, key)
         call.places, call.shares, call.fields, call.own, call.shared = split.words
-        run.shared_fields, run.own_fields = split.shared_fields, split.own_fields
-        run.columns, run.row_name = columns, row_name
+        run.split, run.columns, run.row_name = split, columns, row_name
         run.began = now = time.monotonic()
         call.since = now - rows.ttl_s
         if self._tables:

@@ -65,7 +65,7 @@ def score_candidates(
         AnswerError: the status that the client receives.
         SupersededError: a row is newer than the version.
     """
-    order = plan.order(run.shared_fields, run.own_fields, ())
+    order = plan.order(run.split.shared_fields, run.split.own_fields, ())
     snapshot = scorer.snapshot(lookup.version, lookup.cache, order)
     store = None if items is None else items.partials(lookup)
     partials = None if store is None else store.partials
@@ -117,7 +117,7 @@ def select_items(
         SupersededError: a row is newer than the version.
     """
     snapshot = scorer.snapshot(
-        lookup.version, lookup.cache, plan.order(run.shared_fields, run.own_fields, ())
+        lookup.version, lookup.cache, plan.order(run.split.shared_fields, run.split.own_fields, ())
     )
     call = SelectCall(snapshot, run, more, client.deadline, wanted)
     complete = True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -104,6 +106,15 @@ def test_random_requests_have_the_features_of_whole_batches(features: RequestFea
 def test_threads_share_memory_that_no_other_call_has(features: RequestFeatures, world: World) -> None:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda seed: check(Drawn(seed), features, world), range(200, 280)))
+
+
+def test_a_request_keeps_what_its_call_points_to(features: RequestFeatures, world: World) -> None:
+    """Clients choose the columns of their candidates, and what is known of old choices is forgotten."""
+    run = features.begin(SCHEMA.reader.read(Drawn(3).raw), STATISTICS, str)
+    split = weakref.ref(run.split)
+    features._splits.clear()
+    gc.collect()
+    assert split() is run.split
 
 
 def test_columns_of_several_requests_have_the_features_of_one(

@@ -117,7 +117,9 @@ class Recall {
 
     static uint32_t tag(uint64_t hash) { return uint32_t(hash >> 32); }
 
-    static bool same(Str a, Str b) { return a.size == b.size && memcmp(a.data, b.data, size_t(a.size)) == 0; }
+    static bool same(Str a, Str b) {
+        return a.size == b.size && (a.size == 0 || memcmp(a.data, b.data, size_t(a.size)) == 0);
+    }
 
     static uint64_t hash_of(Str s) {
         uint64_t hash = uint64_t(s.size) * xxh64::P5, word = 0;

@@ -76,12 +76,12 @@ def assert_equal(compiled: DesStep, reference: DesStep) -> None:
         np.testing.assert_allclose(found[name], value, rtol=2e-4, atol=2e-6, err_msg=name)
 
 
-def assert_equal_results(compiled: StepResult, reference: StepResult) -> None:
-    """Losses and logits, up to the order of sums."""
-    assert compiled.loss == pytest.approx(reference.loss, rel=1e-5)
+def assert_equal_results(compiled: StepResult, reference: StepResult, *, norms: bool = False) -> None:
+    """Losses and logits, up to the order of sums; `norms`: of small outputs of towers, which magnify it."""
+    assert compiled.loss == pytest.approx(reference.loss, rel=1e-4 if norms else 1e-5)
     np.testing.assert_array_equal(compiled.label, reference.label)
     for role, logits in reference.logits.items():
-        np.testing.assert_allclose(compiled.logits[role], logits, rtol=2e-5, atol=2e-6)
+        np.testing.assert_allclose(compiled.logits[role], logits, rtol=2e-5, atol=5e-5 if norms else 2e-6)
 
 
 @settings(max_examples=25, deadline=None)
@@ -97,13 +97,13 @@ def test_compiled_steps_equal_torchs(
     model: ModelConfig, rows: int, fields: int, dense: int, online: int, seed: int
 ) -> None:
     """Losses, logits, rows and networks agree; sums alone are taken in another order."""
-    if isinstance(model, TwoTower):
+    if towers := isinstance(model, TwoTower):
         fields, dense = max(fields, 3), max(dense, 2)
     steps = both(pipeline(model, fields=fields, dense=dense), online)
     rng = np.random.default_rng(seed)
     for _ in range(4):
         features, label = batch(rng, rows, fields, dense)
-        assert_equal_results(*(step.step(features, label) for step in steps))
+        assert_equal_results(*(step.step(features, label) for step in steps), norms=towers)
     assert_equal(*steps)
 
 
@@ -133,7 +133,8 @@ def test_late_labels_teach_what_they_teach_torch(
         teach = lessons(way, outcome, rng)
         prepared = [step.prepare(features, label.astype(np.float32)) for step in steps]
         pairs = zip(steps, prepared, strict=True)
-        assert_equal_results(*(step.learn(ready, teach) for step, ready in pairs))
+        results = (step.learn(ready, teach) for step, ready in pairs)
+        assert_equal_results(*results, norms=isinstance(model, TwoTower))
     assert_equal(*steps)
 
 

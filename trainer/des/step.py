@@ -43,6 +43,7 @@ from livectr.ingest.plan.features import Features
 from livectr.kernels.table.from_zero import FromZero, start_at_zero
 from livectr.models.base import CTRModel, ModelConfig
 from livectr.models.configs import model_configs
+from livectr.models.layers import index_on
 from livectr.models.losses import LATE, LOSSES, Lesson, weighted_cross_entropy
 from livectr.models.precision import arithmetic_name, precision
 from livectr.system.errors import ConfigError
@@ -340,9 +341,10 @@ class DesStep:
         torch.stack(losses).sum().backward()  # type: ignore[no-untyped-call]
         # 4 gradients → rows by the sum, networks by the mean, if they are finite on all ranks
         sums, largest = torch.stack([*leaves.sums(), *dense.sums()]), self._largest(batch)
-        finite, *sizes = self.copies.begin(torch.isfinite(sums).all(), *largest)()  # the wait for logits, too
+        sent = [largest] if largest is not None and self.route.scatter else []  # else it is of all examples
+        finite, *shares = self.copies.begin(torch.isfinite(sums).all(), *sent)()  # the wait for logits, too
         reduced = strategy.reduce_gradients(dense)
-        learned, sizes = self._agree(bool(finite), sizes)
+        learned, most = self._agree(bool(finite), *shares)
         before, labels = scores()
         all_logits = before if passed is None else passed.logits
         if learned:
@@ -354,8 +356,8 @@ class DesStep:
         if learned:
             if passed is not None:
                 self._online.store_scales(passed)
-            most = to_device(sizes[0], self.device) if sizes else None
-            dense.step(len(batch), self._curvatures(all_logits, shift, lessons, sure), most)
+            largest = largest if most is None else to_device(most, self.device)
+            dense.step(len(batch), self._curvatures(all_logits, shift, lessons, sure), largest)
             self._sure, self.skipped = sure, Skipped()
         else:
             self._skip(shift, all_logits)
@@ -385,7 +387,7 @@ class DesStep:
         gradient, finite = small.backward(Taught(logits, shift, label, lessons, first), values)
         # 4 gradients → rows by the sum, networks by the mean, if they are finite on all ranks
         if self.collectives.world > 1:
-            finite, _ = self._agree(finite, [])
+            finite, _ = self._agree(finite)
         if finite:
             if passed is not None:
                 self._online.store(passed, reading.host)
@@ -399,33 +401,32 @@ class DesStep:
         self.storage.evict()
         return StepResult(logits, label, loss_of(logits, label, shift), batch.rows)
 
-    def _largest(self, batch: GlobalBatch) -> list[Tensor]:
-        """Largest |x| f32[Dd] of this rank's dense features; none if no first order here has them."""
+    def _largest(self, batch: GlobalBatch) -> Tensor | None:
+        """Largest |x| f32[Dd] of this rank's dense features; None: no first order here has them."""
         if not self.dense.has_numbers:
-            return []
-        common, found = (
-            list(self.spec.common.dense),
-            torch.zeros(len(self.spec.dense_names), device=self.device),
-        )
-        own = [d for d in range(len(found)) if d not in common]
+            return None
+        common, width = self.spec.common.dense, len(self.spec.dense_names)
+        own = tuple(d for d in range(width) if d not in common)
+        found = torch.zeros(width, device=self.device)
         for places, x in ((common, batch.common), (own, batch.dense)):
             if x is not None and x.shape[0] and places:
                 part = x if isinstance(x, Tensor) else to_device(x, self.device)
-                found[places] = torch.linalg.vector_norm(part, math.inf, dim=0)
-        return [found]
+                most = torch.linalg.vector_norm(part, math.inf, dim=0)
+                whole = len(places) == width
+                found = most if whole else found.index_copy(0, index_on(places, self.device), most)
+        return found
 
-    def _agree(self, finite: bool, largest: list[F32]) -> tuple[bool, list[F32]]:
-        """True if gradients are finite on all ranks, and the largest |x| of all ranks. Collective."""
-        world, rank = self.collectives.world, self.rank
+    def _agree(self, finite: bool, largest: F32 | None = None) -> tuple[bool, F32 | None]:
+        """True if gradients are finite on all ranks; the largest |x| of all ranks. Collective."""
+        world, width = self.collectives.world, 0 if largest is None else len(largest)
         if world == 1:
-            return finite, largest
-        each = largest if self.route.scatter else []  # else one rank has all examples
-        flag = np.zeros(1 + world * sum(map(len, each)), np.float32)
-        flag[0] = not finite
-        for of_rank in each:
-            flag[1 + rank * len(of_rank) : 1 + (rank + 1) * len(of_rank)] = of_rank
-        agreed = self.collectives.all_reduce(torch.from_numpy(flag), "check").numpy()
-        return agreed[0] == 0, [agreed[1:].reshape(world, -1).max(0)] if each else largest
+            return finite, None
+        flags = np.zeros(1 + world * width, np.float32)
+        flags[0] = not finite
+        each = flags[1:].reshape(world, width)
+        each[self.rank] = () if largest is None else largest  # a sum with zeros gathers
+        agreed = self.collectives.all_reduce(torch.from_numpy(flags), "check").numpy()
+        return bool(agreed[0] == 0), agreed[1:].reshape(world, width).max(0) if width else None
 
     @staticmethod
     def _lessons(logits: Mapping[str, F32], teach: Teach) -> Mapping[str, Lesson]:

@@ -153,7 +153,7 @@ class CheckpointScorer:
             )
         self.statistics = Statistics(pipeline.plan).load(restored.statistics())
         if self._heads:
-            losses = restored.state(Hedger.kind).get("losses", np.zeros(len(self._heads)))
+            losses = restored.state(Hedger.kind).get("closed", np.zeros(len(self._heads)))
             self._weights = weights_of(losses)
         self._segment, self._maps = pipeline.segment_field, None
         if pipeline.calibration is not None:

@@ -73,8 +73,6 @@ class Calibrator(Part):
     """
 
     kind = "calibration"
-    by_step = True
-    """A batch is mapped as of the examples before it, in a block of batches, too."""
 
     def __init__(self, calibration: Calibration, contenders: Sequence[str]) -> None:
         self._by, self._window = calibration.by or "", calibration.window_clicks
@@ -122,6 +120,10 @@ class Calibrator(Part):
             start, self._held = start + added, self._held + added
             if self._held == self._size:
                 self._close()
+
+    def closes(self, count: int) -> bool:
+        """Return true if so many more examples end a pane."""
+        return self._held + count >= self._size
 
     @property
     def _size(self) -> int:

@@ -9,7 +9,7 @@ Late positives are no examples: they are not scored, but give an example its fin
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,23 +64,56 @@ class Evaluation:
             result: scores of the batch before it was learned.
             step: number of the step that has learned it.
         """
-        logits: Mapping[str, F32] = {role: z[batch.sequence] for role, z in result.logits.items()}
-        if self.hedger is not None:
-            logits = {"rank": self.hedger.mixed(logits), **logits}
-        if self.calibrator is not None:
-            segment = np.full(len(batch), NO_SEGMENT) if batch.segment is None else batch.segment
-            calibrated = self.calibrator.calibrated(logits[self.champion], segment, self.champion)
-            logits = {**logits, CALIBRATED: calibrated}
+        logits = {role: z[batch.sequence] for role, z in result.logits.items()}
+        label, segment = result.label[batch.sequence], batch.segment
+        if segment is None and self.calibrator is not None:
+            segment = np.full(len(batch), NO_SEGMENT)
         seen = np.full(len(batch), NOT_COUNTED, np.uint32)
         if self.items is not None:
             seen[~batch.late] = self.items.seen(batch.item[~batch.late])
-        named = dict(instance=batch.instance, user=batch.user, item=batch.item, time_ms=batch.time_ms)
-        label = result.label[batch.sequence]
-        scored = records(**named, seen=seen, logits=logits, label=label, segment=batch.segment)
-        if self.labels is None:
-            self._give(scored, step, batch.bounds)
-        else:
-            self._give(self.labels.add(scored, batch.late, batch.order), step)
+        for rows, last, bounds in self._groups(batch, step):
+            of_rows = None if segment is None else segment[rows]
+            scored = records(
+                instance=batch.instance[rows],
+                user=batch.user[rows],
+                item=batch.item[rows],
+                time_ms=batch.time_ms[rows],
+                seen=seen[rows],
+                logits=self._mixed({role: z[rows] for role, z in logits.items()}, of_rows),
+                label=label[rows],
+                segment=of_rows,
+            )
+            if self.labels is None:
+                self._give(scored, last, bounds)
+            else:
+                self._give(self.labels.add(scored, batch.late[rows], batch.order[rows]), last)
+
+    def _groups(self, batch: Batch, step: int) -> Iterator[tuple[slice, int, I64 | None]]:
+        """Divide a block after the batches that end a pane of the mixture or of the maps.
+
+        Yields:
+            Rows of some batches; number of the step of their last; their bounds.
+        """
+        panes = [part for part in (self.hedger, self.calibrator) if part is not None]
+        if batch.bounds is None or not panes:
+            yield slice(0, len(batch)), step, batch.bounds
+            return
+        ends, first = batch.bounds.tolist(), 0
+        for i in range(1, len(ends)):
+            count, whole = ends[i] - ends[first], i == len(ends) - 1
+            if count and (whole or any(part.closes(count) for part in panes)):
+                bounds = batch.bounds[first : i + 1] - ends[first]
+                yield slice(ends[first], ends[i]), step - (len(ends) - 1 - i), bounds
+                first = i
+
+    def _mixed(self, logits: Mapping[str, F32], segment: I64 | None) -> Mapping[str, F32]:
+        """Logits with the mixture of a hedge and the calibrated ones, as of the examples before."""
+        if self.hedger is not None:
+            logits = {"rank": self.hedger.mixed(logits), **logits}
+        if self.calibrator is not None and segment is not None:
+            calibrated = self.calibrator.calibrated(logits[self.champion], segment, self.champion)
+            logits = {**logits, CALIBRATED: calibrated}
+        return logits
 
     def finish(self, step: int) -> None:
         """Evaluate what waits, at the end of the logs: the labels of all examples are final."""

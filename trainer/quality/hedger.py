@@ -1,4 +1,8 @@
-"""Hedger: weighs the heads of a hedge by their discounted log losses on final labels (models.hedge)."""
+"""Hedger: weighs the heads of a hedge by their discounted log losses on final labels (models.hedge).
+
+Weights change when a pane of examples ends, so that a block of small batches is mixed in a few parts. Panes
+are a function of the examples alone.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +17,13 @@ from livectr.models.configs import head_roles
 from livectr.store.hedge import mixed
 from livectr.trainer.part import F32, Arrays, Part, Scored
 from livectr.trainer.quality import telemetry
-from livectr.trainer.quality.metrics import bounded, example_losses
+from livectr.trainer.quality.metrics import Labels, bounded, example_losses
 from livectr.trainer.setup import Setup
 
 F64 = npt.NDArray[np.float64]
+
+PANES, SHORTEST, LONGEST = 50, 16, 2_000
+"""A pane has a fiftieth of the examples before it, within limits."""
 
 
 class Hedger(Part):
@@ -28,13 +35,12 @@ class Hedger(Part):
     """
 
     kind = "hedge"
-    by_step = True
-    """A batch is mixed as of the examples before it, in a block of batches, too."""
 
     def __init__(self, roles: tuple[str, ...], window: int) -> None:
         self.roles, self._window = roles, window
         self._losses: F64 = np.zeros(len(roles))
-        self._show()
+        self._seen = self._held = 0
+        self._close(0, 0)
 
     @staticmethod
     def of(setup: Setup) -> Hedger | None:
@@ -46,26 +52,45 @@ class Hedger(Part):
 
     @property
     def weights(self) -> F64:
-        """Weights f64[H]; equal before the first example."""
-        return weights_of(self._losses)
+        """Weights f64[H] as of the last pane; equal before the first."""
+        return weights_of(self._closed)
 
     def mixed(self, logits: Mapping[str, F32]) -> F32:
         """Logits f32[n] of the mixture of heads' logits, role → f32[n]."""
         return mixed(np.stack([logits[role] for role in self.roles]), self.weights)
 
     def measure(self, scored: Scored) -> None:
-        """Add examples to the losses, one after another."""
-        label = scored.records["label"]
-        if not len(label):
-            return
-        losses = np.stack([example_losses(bounded(scored.logits[role]), label) for role in self.roles])
+        """Add examples to the losses, one after another; weights change at the end of each pane."""
+        label, start = scored.records["label"], 0
+        while start < len(label):
+            part = slice(start, start + self._size - self._held)
+            self._add({role: scored.logits[role][part] for role in self.roles}, label[part])
+            added = len(label[part])
+            start, self._held = start + added, self._held + added
+            if self.closes(0):
+                self._close(self._seen + self._held, 0)
+
+    def closes(self, count: int) -> bool:
+        """Return true if so many more examples end a pane."""
+        return self._held + count >= self._size
+
+    @property
+    def _size(self) -> int:
+        return min(max(self._seen // PANES, SHORTEST), LONGEST)
+
+    def _close(self, seen: int, held: int) -> None:
+        self._seen, self._held, self._closed = seen, held, self._losses.copy()
+        for role, weight in zip(self.roles, self.weights.tolist(), strict=True):
+            telemetry.HEAD_WEIGHT.labels(role).set(weight)
+
+    def _add(self, logits: Mapping[str, F32], label: Labels) -> None:
+        losses = np.stack([example_losses(bounded(logits[role]), label) for role in self.roles])
         kept = math.exp(-1 / self._window)
         for head, of_head in enumerate(losses.tolist()):
             held = float(self._losses[head])
             for loss in of_head:  # in turn, so that sums do not depend on batches
                 held = held * kept + loss
             self._losses[head] = held
-        self._show()
 
     def report(self) -> dict[str, Any]:
         """Weights of the heads."""
@@ -74,17 +99,15 @@ class Hedger(Part):
 
     def state(self) -> Arrays:
         """State for a checkpoint: equal for equal states."""
-        return {"losses": self._losses.copy()}
+        numbers = np.array([self._seen, self._held], np.int64)
+        return {"losses": self._losses.copy(), "closed": self._closed.copy(), "numbers": numbers}
 
     def load(self, state: Arrays) -> None:
         """Resume from a `state`; that of another number of heads is left out."""
         if state["losses"].shape == self._losses.shape:
+            self._losses = state["closed"].copy()
+            self._close(*map(int, state["numbers"]))
             self._losses = state["losses"].copy()
-        self._show()
-
-    def _show(self) -> None:
-        for role, weight in zip(self.roles, self.weights.tolist(), strict=True):
-            telemetry.HEAD_WEIGHT.labels(role).set(weight)
 
 
 def weights_of(losses: F64) -> F64:

@@ -32,6 +32,8 @@ class Report:
         products: library of products that are fp32 (models.library).
         prerank: measures of the pre-rank model.
         calibrated: measures of the ranking model with calibrated logits; {} without calibration.
+        measured_examples: number that the measures are of: those of the run, after a warm start without the
+            examples of before.
         heads: role of a head of a hedge → its measures.
         hedge: role of a head → its weight; {} if the ranking model is no hedge.
         segments: number of the calibration's segments, of those judged by 500 clicks, and of these the lowest
@@ -66,6 +68,7 @@ class Report:
     complete: bool = True
     precision: str = "fp32"
     products: str = "torch"
+    measured_examples: int | None = None
     auc: float | None = None
     gauc: float | None = None
     logloss: float | None = None

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from livectr.guess.columns import BINS, LEFT_OUT, Use, rounded, use_of
 from livectr.guess.leaks import LEAST_CLICKS, first_rows
 from livectr.guess.made import Made, date_time, free, label_rule
-from livectr.guess.roles import Wanted, item_of, need_label, of_item, sample_labels, time_of, user_of
+from livectr.guess.roles import Wanted, item_of, labels, need_label, of_item, sample_labels, time_of, user_of
 from livectr.logs.account import Account
 from livectr.logs.csv_rows import Rows
 from livectr.logs.files import Progress, files_of, log_rows
@@ -147,7 +147,10 @@ def look(path: Path, wanted: Wanted, progress: Progress = lambda done: None) -> 
         clicked, empty_is_no_click = sample_labels(sample.table, wanted)
     empty = ", empty is no click" if empty_is_no_click else ""
     made = f", {sample.made[0].why}" if sample.made else ""
-    uses = {wanted.label: Use("label", "int32", rate(clicked) + empty + made)}
+    known = np.ones(len(clicked), np.bool_)
+    if not empty_is_no_click:  # rows without a label are set aside
+        known = np.asarray(labels(sample.table.column(wanted.label), wanted.label)[0].is_valid())
+    uses = {wanted.label: Use("label", "int32", rate(clicked[known]) + empty + made)}
     for name in (name for made_column in sample.made for name in made_column.columns):
         uses[name] = Use(LEFT_OUT, "", "the label is made of it")
     facts = guess(sample, wanted, clicked, uses)

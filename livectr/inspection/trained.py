@@ -103,14 +103,16 @@ def _quality(report: Report) -> Table:
     table.add_column("over")
     for name in ("examples", *MEASURES.values()):
         table.add_column(name, justify="right")
-    own = {name: getattr(report, name) for name in MEASURES} | {"examples": report.examples_trained}
+    measured = report.examples_trained if report.measured_examples is None else report.measured_examples
+    own = {name: getattr(report, name) for name in MEASURES} | {"examples": measured}
     models: dict[str, Mapping[str, Any]] = {"rank": own | {"last_20_percent": report.last_20_percent}}
-    models |= report.challengers | report.shadows
+    models |= {"calibrated": report.calibrated} if report.calibrated else {}
+    models |= report.heads | report.challengers | report.shadows
     if report.prerank:
         models["prerank"] = report.prerank
     for role, measures in models.items():
         for over, values in (("whole run", measures), ("last fifth", measures.get("last_20_percent", {}))):
-            examples = values.get("examples", report.examples_trained if over == "whole run" else None)
+            examples = values.get("examples", measured if over == "whole run" else None)
             numbers = [_number(values.get(name)) for name in MEASURES]
             table.add_row(role, over, f"{examples:,}" if examples is not None else "–", *numbers)
     return table

@@ -59,6 +59,7 @@ class RunQuality(Part):
         rank = found.get("rank", {})
         return {
             **{name: rank[name] for name in MEASURES if name in rank},
+            "measured_examples": rank.get("examples"),
             "last_20_percent": rank.get("last_20_percent", {}),
             "prerank": found.get("prerank", {}),
             "heads": {role: values for role, values in found.items() if role.startswith("rank.")},

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import json
 import keyword
+import math
 import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from livectr.guess.columns import BINS, rounded
@@ -207,8 +210,18 @@ def _dense(facts: Facts) -> list[Entry]:
             least, most = _range(facts, name)
             inner = f"ops.clip({inner}, {least!r}, {most!r})"
             inner = f"ops.log1p({inner})" if use.log1p else inner
-            entries.append(Entry(name, inner if use.flat else f"ops.zscore({inner})"))
+            entries.append(Entry(name, _normalised(facts, name, inner)))
     return entries
+
+
+def _normalised(facts: Facts, name: str, inner: str) -> str:
+    """A number by mean and deviation of the file: running ones would make the first batches slow."""
+    use, given = facts.kept[name], facts.sample.table.column(name).cast(pa.float64())
+    numbers = pc.fill_null(given, float(facts.medians.get(name, facts.fills[name]))).to_numpy()
+    numbers = np.log1p(numbers) if use.log1p else numbers
+    mean, std = rounded(float(numbers.mean())), rounded(float(numbers.std()))
+    known = not use.flat and math.isfinite(mean) and math.isfinite(std) and std > 0
+    return f"ops.normalise({inner}, {mean!r}, {std!r})" if known else inner
 
 
 def _range(facts: Facts, name: str) -> tuple[float, float] | tuple[int, int]:

@@ -100,8 +100,8 @@ def test_a_csv_becomes_a_pipeline_that_trains(here: Path, capsys: pytest.Capture
         '"query": ops.split(ops.lower(log.query), " "),',
         '"age": -1,',
         '"age": [0, ',
-        '"age": ops.zscore(ops.clip(ops.where(log.age > -1, log.age, ',
-        '"price": ops.zscore(ops.clip(log.price, ',
+        '"age": ops.normalise(ops.clip(ops.where(log.age > -1, log.age, ',
+        '"price": ops.normalise(ops.clip(log.price, ',
         '"hour": ops.hour(log.seen_at),',
     ):
         assert written in text
@@ -147,9 +147,8 @@ def test_no_number_of_a_request_is_beyond_those_of_the_file(here: Path) -> None:
         for i in range(600)
     ]
     assert init(write_csv(here / "log.csv", rows)) == 0
-    assert (
-        '"price": ops.zscore(ops.clip(log.price, 1.0, 50.9)),' in (here / "log" / "pipeline.py").read_text()
-    )
+    text = (here / "log" / "pipeline.py").read_text()
+    assert '"price": ops.normalise(ops.clip(log.price, 1.0, 50.9), 25.9, 14.47),' in text
     asked = [{**rows[0], "price": price} for price in (50.9, 1e30, 1.0, -1e30)]
     found = livectr.features(here / "log" / "pipeline.py", asked)
     (most,), (above,), (least,), (below,) = found.column("price_bin").to_pylist()

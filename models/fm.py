@@ -37,6 +37,7 @@ class FM(ModelConfig):
         optimiser: table optimiser of the vectors v.
         first_order: table optimiser of the weights w.
         init_scale: vectors start uniform in (-init_scale, init_scale).
+        dense_lr: of no effect, as no parameter is left to Adam; pipelines and checkpoints know it.
         schedule: learning rates over the number of batches.
 
     Example:
@@ -54,6 +55,7 @@ class FM(ModelConfig):
     optimiser: OptimiserSpec = adagrad()
     first_order: OptimiserSpec = ftrl()
     init_scale: float = 0.05
+    dense_lr: float = 1e-2
 
     def segments(self) -> tuple[SegmentSpec, ...]:
         """Row: w f32[1], v f32[K]."""

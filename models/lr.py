@@ -31,6 +31,7 @@ class LR(ModelConfig):
 
     Args:
         optimiser: table optimiser of the weights w, one per key.
+        dense_lr: of no effect, as no parameter is left to Adam; pipelines and checkpoints know it.
         schedule: learning rates over the number of batches.
 
     Example:
@@ -45,6 +46,7 @@ class LR(ModelConfig):
     """
 
     optimiser: OptimiserSpec = ftrl()
+    dense_lr: float = 1e-2
 
     def segments(self) -> tuple[SegmentSpec, ...]:
         """Row: w f32[1]."""

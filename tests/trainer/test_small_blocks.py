@@ -16,7 +16,7 @@ from bench.planted import pipeline
 from livectr.ingest.common_features import FEW
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
-from livectr.models import DCN, DNN, FM, LR, PNN, AutoInt, DeepFM, ModelConfig, TwoTower, WideDeep, decay
+from livectr.models import DCN, DNN, FM, LR, PNN, AutoInt, DeepFM, ModelConfig, WideDeep, decay
 from livectr.models.losses import LATE
 from livectr.trainer.des.result import StepResult
 from livectr.trainer.des.small_batch import MOST
@@ -33,8 +33,6 @@ MODELS: tuple[ModelConfig, ...] = (
     DNN(dim=5, hidden=(33,)),
     WideDeep(dim=4, hidden=(16, 7)),
     DeepFM(dim=16, hidden=(70, 32, 5)),
-    TwoTower(user=("C1", "I1"), item=("C3", "C2", "I2"), dim=5, hidden=(34, 6), out=7),
-    TwoTower(user=("C1",), item=("C3",), dim=4, hidden=(8,), out=3),
     DCN(dim=5, layers=1, hidden=(18,)),
     DCN(dim=4, layers=3, hidden=(33, 6)),
     PNN(dim=4, hidden=(18, 6)),
@@ -98,8 +96,6 @@ def test_a_block_has_the_bits_of_its_batches(
     models: list[ModelConfig], sizes: list[int], fields: int, dense: int, online: int, seed: int
 ) -> None:
     """Several roles, fields that share a table, batches without examples, late positives."""
-    if any(isinstance(model, TwoTower) for model in models):
-        fields, dense = max(fields, 3), max(dense, 2)
     whole = pipeline(models[0], fields=fields, dense=dense, shared=[(fields, 1)] if fields > 1 else [])
     late = replace(whole, log=replace(whole.log, delayed="vanilla"))
     roles = {f"shadow{i}" if i else "rank": model for i, model in enumerate(models)}

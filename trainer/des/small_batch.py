@@ -35,7 +35,6 @@ from livectr.kernels.network.small_batch import (
     Parameters,
     Rates,
     SmallBatchNetwork,
-    Tower,
 )
 from livectr.models.base import CTRModel
 from livectr.models.dcn import DCNModel
@@ -43,7 +42,6 @@ from livectr.models.forward import LayeredModel
 from livectr.models.layers import MLP, FieldLinear
 from livectr.models.losses import Lesson
 from livectr.models.pnn import Outer, PNNModel
-from livectr.models.two_tower import TwoTowerModel
 from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.des.batch import GlobalBatch
 from livectr.trainer.des.dense import DenseAdam
@@ -112,7 +110,7 @@ class SmallBatches:
             return None
         fields = len(route.field_parallel(spec.rank))
         networks = {
-            role: _network(model, fields, len(spec.dense_names), routed.dense)
+            role: _network(model, fields, routed.dense)
             for role, model in routed.networks.field_parallel.items()
         }
         compiled = {role: network for role, network in networks.items() if network is not None}
@@ -191,10 +189,12 @@ class SmallBatches:
 _LARGEST = float(np.finfo(np.float32).max)
 
 
-def _network(model: CTRModel, fields: int, numbers: int, dense: DenseAdam) -> SmallBatchNetwork | None:
-    """Network of a model of F fields of this rank and D dense features; None: it has other layers."""
-    if isinstance(model, TwoTowerModel):
-        return _two_towers(model, fields, numbers, dense)
+def _network(model: CTRModel, fields: int, dense: DenseAdam) -> SmallBatchNetwork | None:
+    """Network of a model of F fields of this rank; None: it has other layers.
+
+    Two towers are torch's: compiled ones (`SmallBatchNetwork.two_towers`) part from these after some hundred
+    batches, on a log on which torch's on one rank and on two stay within 1e-4.
+    """
     if isinstance(model, DCNModel):
         return _crossed(model, dense)
     if isinstance(model, PNNModel):
@@ -223,26 +223,6 @@ def _layered(model: LayeredModel, fields: int, dense: DenseAdam) -> SmallBatchNe
     here = next((len(p.value) for p in (parameters.of_dense, parameters.dense) if p is not None), 0)
     return SmallBatchNetwork.layered(
         fields=fields, dim=layers.dim, dense=here, pairs=layers.pairs, parameters=parameters, most=MOST
-    )
-
-
-def _two_towers(
-    model: TwoTowerModel, fields: int, numbers: int, dense: DenseAdam
-) -> SmallBatchNetwork | None:
-    user, item = model.user, model.item
-    if user.images is not None or item.images is not None:
-        return None
-    return SmallBatchNetwork.two_towers(
-        fields=fields,
-        dim=user.first.weight.shape[1],
-        dense=numbers,
-        bias=_learned(model.bias, dense),
-        gamma=_learned(model.gamma, dense),
-        towers=(
-            Tower(*user.first.chosen, _deep(user.first, user.mlp, dense)),
-            Tower(*item.first.chosen, _deep(item.first, item.mlp, dense)),
-        ),
-        most=MOST,
     )
 
 

@@ -38,7 +38,7 @@ BOARD = Board(
                     "Calibration now",
                     "Predicted over observed clicks; 1 is right. An alert fires outside .9 to 1.1.",
                     "none",
-                    'max(livectr_calibration_ratio{model="calibrated",@} or on (namespace) '
+                    'max(livectr_calibration_ratio{@, model="calibrated"} or on (namespace) '
                     f"(livectr_calibration_ratio{{@}} and {_CHAMPION}))",
                 ),
                 number(

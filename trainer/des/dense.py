@@ -91,7 +91,7 @@ class DenseAdam:
     """
 
     STEADY = 64
-    BIAS_RATE = 0.2
+    BIAS_RATE = 0.5
     SCALE_RATE = 0.1
     NUMBER_RATE = 0.2
 

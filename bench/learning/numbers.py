@@ -26,7 +26,7 @@ SIZES = (
 )
 """Ids of each category; most ids of the large ones are rare."""
 EXPONENT = 1.15
-"""Of Zipf's law."""
+"""Exponent of Zipf's law."""
 RATE, FIRST, PAIRS, NUMBER, NULL = -1.3, 1.0, 0.3, 0.3, 0.2
 """Log odds of a click, and sizes of the logit's parts: ids, pairs of ids, a number, its null."""
 

@@ -7,7 +7,6 @@ using small_batch::Network;
 using small_batch::OfVectors;
 using small_batch::Parameter;
 using small_batch::Products;
-using small_batch::TwoTowers;
 
 extern "C" {
 
@@ -17,25 +16,6 @@ void* small_batch_new(const int64_t* shape, const int64_t* outputs, const void* 
     try {
         const Layered::Shape of{shape[0], shape[1], shape[2], shape[3], shape[4], shape[5], shape[6]};
         return static_cast<Network*>(new Layered(of, outputs, static_cast<const Parameter*>(parameters)));
-    } catch (const std::bad_alloc&) {
-        return nullptr;
-    }
-}
-
-// shape: the five numbers of TwoTowers::Shape, then the fields and the dense features of the user's tower and those of
-// the item's. chosen: numbers of these in that order.
-void* small_batch_towers(const int64_t* shape, const int64_t* chosen, const int64_t* outputs, const void* parameters) {
-    try {
-        const TwoTowers::Shape of{shape[0], shape[1], shape[2], shape[3], shape[4]};
-        std::vector<int64_t> fields[2], dense[2];
-        const int64_t* sizes = shape + 5;
-        for (int t = 0; t < 2; ++t)
-            for (std::vector<int64_t>* numbers : {&fields[t], &dense[t]}) {
-                numbers->assign(chosen, chosen + *sizes);
-                chosen += *sizes++;
-            }
-        const auto* const given = static_cast<const Parameter*>(parameters);
-        return static_cast<Network*>(new TwoTowers(of, fields, dense, outputs, given));
     } catch (const std::bad_alloc&) {
         return nullptr;
     }

@@ -6,8 +6,6 @@
 //
 //     Layered    [Σ_f v_f W_f + x U | Σ_f s_f w_f + x u − ½ Σ_f ‖v_f‖² | Σ_f v_f]     S = H + first + K · pairs
 //                LR, FM, DNN, Wide & Deep, DeepFM (models/forward.py, `ForwardLayers`); rows have [w | v]
-//     TwoTowers  [Σ v_f W_f + x U of the user's | of the item's]                      S = H + H
-//                models/two_tower.py; rows have v
 //     Crossed    [Σ_f v_f W_f + x U | c_0 … c_L | d_1 … d_L]                          S = H + 2 L + 1
 //                models/dcn.py; rows have v
 //     Products   [Σ_f v_f W_f + x U | δ or Σ_f v_f]                                   S = H + H K, H + K
@@ -474,115 +472,6 @@ class Layered final : public Network {
             u -= rate * (unit / adagrad(of_x_.square[d], unit) / size);
         }
     }
-};
-
-// logit = γ ⟨y_user, y_item⟩ + b, y = r x, r = 1 / √(‖x‖² + SOFT_NORM²), x the results of a tower's layers.
-class TwoTowers final : public Network {
-  public:
-    static constexpr float SOFT_NORM = 0.1f;  // models/two_tower.py
-
-    struct Shape {
-        int64_t fields, dim, dense, layers, most;  // `dense`: numbers of an example, which the towers choose from
-    };
-
-    // chosen: numbers of fields and of dense features of each tower. parameters: of the bias, γ, and of each tower W, U,
-    // b₁, and each layer's weight and bias.
-    TwoTowers(const Shape& shape, const std::vector<int64_t> (&fields)[2], const std::vector<int64_t> (&dense)[2],
-              const int64_t* outputs, const Parameter* parameters)
-        : of(shape), bias_(parameters[0]), gamma_(parameters[1]), slopes_(of.most), cosine_(of.most) {
-        for (int t = 0; t < 2; ++t) {
-            fields_[t] = fields[t], dense_[t] = dense[t], inverse_[t].resize(of.most);
-            deep_.emplace_back(fields[t].size() * of.dim, dense[t].size(), of.layers, of.most, outputs,
-                               parameters + 2 + t * (3 + 2 * of.layers));
-        }
-    }
-
-    int64_t partial() const override { return 2 * deep_[0].hidden; }
-
-    void read(int64_t n, const float* values, int64_t stride, const float* dense) override {
-        examples_ = n;
-        for (int t = 0; t < 2; ++t) {
-            float *to = deep_[t].v.data(), *x = deep_[t].x.data();
-            for (int64_t b = 0; b < n; ++b) {
-                for (const int64_t f : fields_[t]) to = std::copy_n(values + (b * of.fields + f) * stride, of.dim, to);
-                for (const int64_t d : dense_[t]) *x++ = dense[b * of.dense + d];
-            }
-        }
-    }
-
-    void add_partial(float* out, int64_t ld) override {
-        for (int64_t b = 0; b < examples_; ++b) std::fill_n(out + b * ld, partial(), 0.0f);
-        for (int t = 0; t < 2; ++t) deep_[t].add_product(examples_, out + t * deep_[0].hidden, ld);
-    }
-
-    void finish(const float* sums, int64_t ld, float* logits) override {
-        const int64_t size = outputs();
-        for (int t = 0; t < 2; ++t) {
-            deep_[t].finish(examples_, sums + t * deep_[0].hidden, ld);
-            for (int64_t b = 0; b < examples_; ++b) {
-                const float* const x = result(t) + b * size;
-                float squares = 0;
-                for (int64_t o = 0; o < size; ++o) squares += x[o] * x[o];
-                inverse_[t][b] = 1.0f / sqrtf(squares + SOFT_NORM * SOFT_NORM);
-            }
-        }
-        for (int64_t b = 0; b < examples_; ++b) {
-            const float *const user = result(0) + b * size, *const item = result(1) + b * size;
-            float product = 0;
-            for (int64_t o = 0; o < size; ++o) product += user[o] * item[o];
-            cosine_[b] = product * inverse_[0][b] * inverse_[1][b];
-            logits[b] = gamma_.value[0] * cosine_[b] + bias_.value[0];
-        }
-    }
-
-    double backward(const Targets& targets, bool, bool, float* of_values, int64_t stride) override {
-        const int64_t n = examples_, size = outputs();
-        double bound = 0;
-        of_bias_ = of_gamma_ = 0;
-        targets.slopes(n, slopes_.data());
-        for (int64_t b = 0; b < n; ++b) {
-            of_bias_ += slopes_[b];
-            of_gamma_ += slopes_[b] * cosine_[b];
-            bound += fabsf(slopes_[b]) + fabsf(slopes_[b] * cosine_[b]);
-            for (int64_t f = 0; f < of.fields; ++f) std::fill_n(of_values + (b * of.fields + f) * stride, of.dim, 0.0f);
-        }
-        for (int t = 0; t < 2; ++t) {  // ∂z/∂x = γ r (y' − y cos), y' of the other tower
-            for (int64_t b = 0; b < n; ++b) {
-                const float *const own = result(t) + b * size, *const other = result(1 - t) + b * size;
-                const float outer = slopes_[b] * gamma_.value[0] * inverse_[t][b];
-                for (int64_t o = 0; o < size; ++o)
-                    deep_[t].of_results[of.layers][b * size + o] =
-                        outer * (other[o] * inverse_[1 - t][b] - own[o] * inverse_[t][b] * cosine_[b]);
-            }
-            bound += deep_[t].backward(n);
-            const float* from = deep_[t].of_v.data();
-            for (int64_t b = 0; b < n; ++b)
-                for (const int64_t f : fields_[t]) {
-                    float* const to = of_values + (b * of.fields + f) * stride;
-                    for (int64_t k = 0; k < of.dim; ++k) bound += fabsf(to[k] = *from++);
-                }
-        }
-        return bound;
-    }
-
-    void update(const Adam& adam, const OtherRates& rates) override {
-        const Flushed flushed;
-        for (Deep& tower : deep_) tower.update(examples_, adam);
-        adam(1, &of_gamma_, gamma_.value, gamma_.mean, gamma_.square);
-        learn_bias(bias_, of_bias_, rates.bias, rates.curvature);
-    }
-
-  private:
-    Shape of;
-    Parameter bias_, gamma_;
-    std::vector<Deep> deep_;
-    std::vector<int64_t> fields_[2], dense_[2];
-    std::vector<float> inverse_[2], slopes_, cosine_;
-    int64_t examples_ = 0;
-    float of_bias_ = 0, of_gamma_ = 0;
-
-    int64_t outputs() const { return deep_[0].sizes[of.layers]; }
-    const float* result(int t) const { return deep_[t].inputs[of.layers].data(); }
 };
 
 // Network whose rows are vectors, with a first layer of all of them.

@@ -115,21 +115,6 @@ class DeepLayers:
 
 
 @dataclass(frozen=True)
-class Tower:
-    """Tower of a two-tower model.
-
-    Args:
-        fields: numbers of its fields.
-        dense: numbers of its dense features.
-        deep: layers of these.
-    """
-
-    fields: Sequence[int]
-    dense: Sequence[int]
-    deep: DeepLayers
-
-
-@dataclass(frozen=True)
 class Cross:
     """Cross layers' parameters of fields or of dense features.
 
@@ -143,7 +128,7 @@ class Cross:
 
 
 class SmallBatchNetwork:
-    """Network of small batches on one rank; made by `layered`, `two_towers`, `crossed` or `products`.
+    """Network of small batches on one rank; made by `layered`, `crossed` or `products`.
 
     Calls follow each other: `partial`, `finish`, `backward`, `update`, all of one batch.
 
@@ -193,41 +178,6 @@ class SmallBatchNetwork:
         given = _addresses(each := tuple(parameters))
         handle = _library().small_batch_new(address(shape), address(outputs), address(given))
         return SmallBatchNetwork(handle, hidden + int(first) + (dim if pairs else 0), each)
-
-    @staticmethod
-    def two_towers(
-        *,
-        fields: int,
-        dim: int,
-        dense: int,
-        bias: Learned,
-        gamma: Learned,
-        towers: tuple[Tower, Tower],
-        most: int,
-    ) -> SmallBatchNetwork:
-        """Two towers, whose results meet in a cosine (`models.two_tower`).
-
-        Args:
-            fields: F.
-            dim: K, values of a vector.
-            dense: D.
-            bias: of the logit, f32[].
-            gamma: factor of the cosine, f32[].
-            towers: of user and item, with layers of the same sizes.
-            most: examples of the largest batch.
-
-        Raises:
-            MemoryError: no memory.
-        """
-        sizes = [size for tower in towers for size in (len(tower.fields), len(tower.dense))]
-        chosen = [number for tower in towers for number in (*tower.fields, *tower.dense)]
-        outputs = (deep := towers[0].deep).sizes
-        shape = np.array([fields, dim, dense, len(deep.layers), most, *sizes], np.int64)
-        numbers = np.array(chosen, np.int64)
-        given = _addresses(each := (bias, gamma, *deep, *towers[1].deep))
-        arrays = (shape, numbers, outputs, given)
-        handle = _library().small_batch_towers(*map(address, arrays))
-        return SmallBatchNetwork(handle, 2 * int(outputs[0]), each)
 
     @staticmethod
     def crossed(
@@ -382,7 +332,6 @@ def _library(*, released: bool = False) -> ctypes.CDLL:
     library = ctypes.CDLL(quick._name) if released else quick
     array, size, number, flag = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_bool
     library.small_batch_new.restype, library.small_batch_new.argtypes = array, [array] * 3
-    library.small_batch_towers.restype, library.small_batch_towers.argtypes = array, [array] * 4
     library.small_batch_crossed.restype = library.small_batch_products.restype = array
     library.small_batch_crossed.argtypes = library.small_batch_products.argtypes = [array] * 3
     library.small_batch_delete.restype, library.small_batch_delete.argtypes = None, [array]

@@ -24,7 +24,7 @@ def check_written_alike(shown: RawLog, clicked: RawLog, names: Sequence[str]) ->
     places = whole(pc.index_in(_plain(theirs), value_set=_plain(ours), skip_nulls=True))
     other = pc.and_(lost, places.is_valid())
     count = pc.sum(other).as_py() or 0
-    # Where the sample lacks many impressions, short names are alike by chance.
+    # Short names are alike by chance where the sample lacks many impressions.
     if count <= max(MOST_OTHERWISE * len(theirs), 0.5 * pc.sum(lost).as_py()):
         return
     row = pc.index(other, True).as_py()

@@ -41,7 +41,7 @@ from livectr.system.texts import visible
 
 BLOCK_BYTES = 4 << 20
 SEPARATORS = ",\t;|\x01"
-"""Of fields; \x01 is Hive's."""
+"""Separators of fields; \x01 is Hive's."""
 CLEARLY = 0.02
 """Share of a file that must fit better without quotes, or with escapes, than with quotes alone."""
 

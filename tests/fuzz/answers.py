@@ -39,7 +39,7 @@ pipeline = Pipeline(
     rank=display.rank,
     items=display.items,
 )
-"""Of its requests nothing has to be read."""
+"""Pipeline whose requests need no read."""
 
 
 class _NothingElse(Reader):

@@ -19,7 +19,6 @@ from livectr.kernels.network.small_batch import (
     Parameters,
     Rates,
     SmallBatchNetwork,
-    Tower,
 )
 from livectr.kernels.runtime.compiler import KERNELS, compiler_words, host_flags, run_compiler
 from livectr.system.cpu import own_levels
@@ -59,16 +58,6 @@ def deep(rng: np.random.Generator, fields: int, dense: int, dim: int, sizes: Seq
         learned(rng, sizes[0]),
         [(learned(rng, i, o), learned(rng, o)) for i, o in itertools.pairwise(sizes)],
     )
-
-
-def two_towers(dim: int, sizes: Sequence[int]) -> bytes:
-    rng = np.random.default_rng(0)
-    bias, gamma = learned(rng, 1), learned(rng, 1)
-    towers = Tower([2, 0], [1], deep(rng, 2, 1, dim, sizes)), Tower([1], [], deep(rng, 1, 0, dim, sizes))
-    network = SmallBatchNetwork.two_towers(
-        fields=FIELDS, dim=dim, dense=DENSE, bias=bias, gamma=gamma, towers=towers, most=ROWS
-    )
-    return steps(rng, network, dim, (bias, gamma, *towers[0].deep, *towers[1].deep))
 
 
 def crossed(dim: int, sizes: Sequence[int], layers: int) -> bytes:
@@ -111,7 +100,7 @@ def steps(
 
 
 def models() -> bytes:
-    found = layered(18, (70, 33, 1)), layered(0, ()), two_towers(18, (70, 33, 9)), crossed(9, (33, 1), 3)
+    found = layered(18, (70, 33, 1)), layered(0, ()), crossed(9, (33, 1), 3)
     return b"".join([*found, *(products(5, (33, 1), outer=outer) for outer in (False, True))])
 
 

@@ -24,7 +24,7 @@ from tests.trainer.ad_logs import ad_pipeline, write_files
 
 EXAMPLES = 24_000
 KEPT = 4
-"""Of the last half's negatives in segment 1, one in so many is in the log."""
+"""One in so many of the last half's negatives in segment 1 is in the log."""
 
 
 @pytest.mark.parametrize("delayed", ["fnw", "es_dfm"])

@@ -23,7 +23,7 @@ F64 = npt.NDArray[np.float64]
 
 SEGMENTS = np.array([31, 0, 1 << 40, -5])
 BIAS = np.array([np.log(4), 0.0, -0.5, 0.3])
-"""Of each segment's logits; that of segment 31 is of negatives of which a fourth is kept."""
+"""Shift of each segment's logits; that of segment 31 is of negatives of which a fourth is kept."""
 
 
 def constant(example: F64) -> F64:

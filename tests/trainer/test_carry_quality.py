@@ -54,7 +54,7 @@ def test_what_was_measured_is_carried(
     warm: dict[str, Any] = dict(warm_start=str(first), warm_parts="run", checkpoint=str(second))
     train(pipeline(**new), TrainOptions(source, **warm, **options))
     log = read_predictions(second / "predictions")
-    # Of another model the scores that wait are left out.
+    # The scores of another model that wait are left out.
     assert len(log) == IMPRESSIONS - (scored if kept is not None else before.examples_trained)
     for part in kept or ():
         states = []

@@ -127,7 +127,7 @@ def test_a_run_mixes_what_its_heads_predict(tmp_path: Path) -> None:
 
 
 def test_small_batches_of_blocks_are_mixed_and_calibrated_one_by_one(tmp_path: Path) -> None:
-    """Where blocks end depends on what is there: a run that stops inside of them has the same bits."""
+    """Blocks end by what is there: a run that stops inside of them has the same bits."""
     hedge = Hedge((LR(), DeepFM(dim=4, hidden=(8,))))
     pipeline = replace(without_users(), rank=hedge, calibration=Calibration("category", 100))
     source, options = write_files(tmp_path / "logs", 600), dict[str, Any](until_end=True, threads=1)

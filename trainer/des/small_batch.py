@@ -12,7 +12,7 @@ The arithmetic is that of torch's step but for the order of sums. So which of bo
 its size and on settings alone: a replay has the same bits.
 
 Models are those of a first order, FM's second order and an MLP with ReLU (LR, FM, DNN, Wide & Deep, DeepFM),
-DCN, PNN, and two towers without images, in fp32 on a CPU, where every rank finishes all examples
+DCN and PNN, in fp32 on a CPU, where every rank finishes all examples
 (`trainer.des.field_parallel`; a single rank does).
 """
 
@@ -190,11 +190,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 def _network(model: CTRModel, fields: int, dense: DenseAdam) -> SmallBatchNetwork | None:
-    """Network of a model of F fields of this rank; None: it has other layers.
-
-    Two towers are torch's: compiled ones (`SmallBatchNetwork.two_towers`) part from these after some hundred
-    batches, on a log on which torch's on one rank and on two stay within 1e-4.
-    """
+    """Network of a model of F fields of this rank; None: it has other layers."""
     if isinstance(model, DCNModel):
         return _crossed(model, dense)
     if isinstance(model, PNNModel):

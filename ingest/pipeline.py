@@ -156,6 +156,11 @@ class Pipeline:
         }
         return FeaturePlan(exprs, self.dense)
 
+    @property
+    def features(self) -> int:
+        """Number of fields and dense features."""
+        return len(self.fields) + len(self.plan.dense_names)
+
     @cached_property
     def fields(self) -> tuple[FieldSpec, ...]:
         """Sparse fields in field order."""

@@ -31,17 +31,17 @@ class OptimiserSpec:
             if name == "alpha" and not value:
                 raise ValueError(f"{self.name}: alpha is 0, but it divides: it must be above 0")
 
-    def for_fields(self, fields: int) -> OptimiserSpec:
-        """Specification with a rate: the rate that was named, else the default for so many sparse fields.
+    def for_features(self, features: int) -> OptimiserSpec:
+        """Specification with a rate: the rate that was named, else the default for so many features.
 
         A row's first step has the size of its rate, whatever the gradient, and an example moves a row of
-        every field. New rows of an example move the same way, so that its logit moves by F rates. So the
-        default is c / F, of three fields at least.
+        every field, and the weight of every dense feature. They move the same way, so that the logit moves by
+        about F rates. So the default is c / F, of three features at least.
         """
         if self.name not in FIRST_STEP or FIRST_STEP[self.name][0] in dict(self.params):
             return self
         rate, step = FIRST_STEP[self.name]
-        return OptimiserSpec(self.name, ((rate, step / max(FEWEST, fields)), *self.params))
+        return OptimiserSpec(self.name, ((rate, step / max(FEWEST, features)), *self.params))
 
 
 OPTIMISERS = {
@@ -53,9 +53,9 @@ OPTIMISERS = {
 }
 """Optimiser of `kernels.table.layout` → its parameters. `adaptive_l2` is the `l2` of `Adaptive`; 0 is off."""
 FIRST_STEP = {"FTRL": ("alpha", 3.2), "AdaGrad": ("lr", 0.5), "RowAdaGrad": ("lr", 0.5)}
-"""Optimiser → its rate, and c: the first step of F rows together (`OptimiserSpec.for_fields`)."""
+"""Optimiser → its rate, and c: the first step of F features together (`OptimiserSpec.for_features`)."""
 FEWEST = 3
-"""Number of fields below which a default rate does not rise."""
+"""Number of features below which a default rate does not rise."""
 
 
 def sgd(**params: float) -> OptimiserSpec:

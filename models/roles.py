@@ -9,15 +9,16 @@ from livectr.models.base import ModelConfig
 from livectr.models.segments import SegmentSpec
 
 
-def row_segments(configs: Mapping[str, ModelConfig], fields: int = 1) -> tuple[SegmentSpec, ...]:
+def row_segments(configs: Mapping[str, ModelConfig], features: int = 1) -> tuple[SegmentSpec, ...]:
     """Segments of the table row that the models of a pipeline share.
 
     Args:
         configs: role → model; role "rank" gives segments "rank.w", "rank.v", …
-        fields: F, number of sparse fields, by which default rates are set; only training needs it.
+        features: F, number of fields and dense features, by which default rates are set; only training needs
+            it.
     """
     return tuple(
-        replace(s, name=f"{role}.{s.name}", optimiser=s.optimiser.for_fields(fields))
+        replace(s, name=f"{role}.{s.name}", optimiser=s.optimiser.for_features(features))
         for role, config in configs.items()
         for s in config.segments()
     )

@@ -132,6 +132,7 @@ inline float adagrad(float& square, float g) {
 }
 
 constexpr float LEAST_SIZE = 1e-30f;  // of dense features whose weights are learned
+constexpr float FIRST = 0.01f;        // under the root of their rate: _FIRST of trainer/des/dense.py
 
 // Moments of weights that nothing moves any more shrink until they are denormal, which some CPUs take 100 cycles for.
 class Flushed {
@@ -466,10 +467,11 @@ class Layered final : public Network {
             for (int64_t b = 0; b < examples_; ++b) largest = std::max(largest, fabsf(deep_.x[b * of.dense + d]));
             const float shrink = size > 0 ? size / std::max(largest, LEAST_SIZE) : 1.0f;
             size = largest;
-            u = u * shrink * shrink;
+            u = u * shrink;
             if (size < LEAST_SIZE) continue;
             const float unit = of_dense_[d] / size;
-            u -= rate * (unit / adagrad(of_x_.square[d], unit) / size);
+            of_x_.square[d] += unit * unit;
+            u -= rate * (unit / sqrtf(FIRST + of_x_.square[d]) / size);
         }
     }
 };

@@ -136,7 +136,7 @@ def _model(
         fields=len(fields),
         tables=len(fields),
         keys=float(len(fields)),
-        row=row_layout(row_segments(configs, len(fields)), values),  # type: ignore[arg-type]
+        row=row_layout(row_segments(configs, len(fields) + len(dense)), values),  # type: ignore[arg-type]
         served=sum(config.width for role, config in configs.items() if role in SERVED),
         partial=sum(network.partial_size for network in networks),
         field_parameters=sum(t.numel() for name, t in local if name.partition("/")[2] in wanted),

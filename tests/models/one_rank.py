@@ -71,7 +71,7 @@ class OneRank:
         self.config = config
         self.fields = tuple(table_of)
         self.wanted = config.gathers(self.fields)
-        layout = row_layout(row_segments({"rank": config}, len(self.fields)))
+        layout = row_layout(row_segments({"rank": config}, len(self.fields) + len(dense)))
         self.tables = {
             name: DynamicTable(layout, name=name, seed=seed) for name in dict.fromkeys(table_of.values())
         }

@@ -52,13 +52,15 @@ def test_an_alpha_of_zero_is_refused() -> None:
         ftrl(alpha=0.0)
 
 
-def test_a_default_rate_follows_the_number_of_fields() -> None:
+def test_a_default_rate_follows_the_number_of_features() -> None:
     """New rows of an example move the same way: its logit moves by F rates."""
-    assert ftrl(l1=1.0).for_fields(25) == ftrl(alpha=3.2 / 25, l1=1.0)
-    assert adagrad().for_fields(25) == adagrad(lr=0.5 / 25)
-    assert rowwise_adagrad().for_fields(3) == rowwise_adagrad().for_fields(0) == rowwise_adagrad(lr=0.5 / 3)
-    assert adagrad(lr=0.5).for_fields(25) == adagrad(lr=0.5)
-    assert [spec.for_fields(25) for spec in (sgd(), adam())] == [sgd(), adam()]
+    assert ftrl(l1=1.0).for_features(25) == ftrl(alpha=3.2 / 25, l1=1.0)
+    assert adagrad().for_features(25) == adagrad(lr=0.5 / 25)
+    assert (
+        rowwise_adagrad().for_features(3) == rowwise_adagrad().for_features(0) == rowwise_adagrad(lr=0.5 / 3)
+    )
+    assert adagrad(lr=0.5).for_features(25) == adagrad(lr=0.5)
+    assert [spec.for_features(25) for spec in (sgd(), adam())] == [sgd(), adam()]
     roles = {"rank": LR(), "other": LR(ftrl(alpha=0.3))}
     assert [dict(s.optimiser.params) for s in row_segments(roles, 25)] == [
         {"alpha": 3.2 / 25},

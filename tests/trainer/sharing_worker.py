@@ -37,7 +37,7 @@ def main(folder: str) -> None:
             time.sleep(0.3)  # rank 0 would have taken its part of the GPU by then
         options = with_gpu_budgets(given, pipeline, lambda: share_of_memory(ranks.sharers, control, free))
         assert options.gpu_rows is not None
-        layout = row_layout(row_segments(model_configs(pipeline), len(pipeline.fields)), pipeline.row_values)
+        layout = row_layout(row_segments(model_configs(pipeline), pipeline.features), pipeline.row_values)
         peak = place(pipeline.plan, budget_bytes=None, rows=4096).device_memory.peak
         parts = GpuMemory.of(FREE, peak, BatchSize.of(pipeline, 4096), layout)
         rows = int(options.gpu_rows * parts.row_bytes)

@@ -131,9 +131,9 @@ def test_weights_of_dense_features_learn_alike_at_every_scale() -> None:
 def test_a_dense_features_weight_shrinks_where_its_feature_grows() -> None:
     """A weight of small features would be far too large for a larger one."""
     first, _ = learned_numbers(torch.tensor([[1.0, 0.0]]), torch.tensor([-0.5]))
-    assert first[0] > 0.08 and first[1] == 0  # a feature that was always 0 has taught nothing
+    assert first[0] > 0.15 and first[1] == 0  # a feature that was always 0 has taught nothing
     grown, _ = learned_numbers(torch.tensor([[1.0, 0.0], [10.0, 0.0]]), torch.tensor([-0.5, 0.0]))
-    assert grown[0].item() == pytest.approx(first[0].item() / 100)
+    assert grown[0].item() == pytest.approx(first[0].item() / 10)
 
 
 def test_adams_moments_of_dense_features_are_no_sizes() -> None:

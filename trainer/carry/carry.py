@@ -223,7 +223,7 @@ class _Carrier:
                 f"the run in {name} has seed {theirs['seed']}, this one {seed}; a run continues with its seed"
             )
         self.configs = model_configs(pipeline)
-        layout = row_layout(row_segments(self.configs, len(pipeline.fields)), pipeline.row_values)
+        layout = row_layout(row_segments(self.configs, pipeline.features), pipeline.row_values)
         self.layout = layout
         self.moves = CarriedRows(self.manifest.row, layout, seed, champion_of(old.state(CONTEST)))
         self.table_was = self._tables({field: table for field, table in theirs["fields"]})

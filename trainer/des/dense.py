@@ -74,10 +74,10 @@ class DenseAdam:
     2013, "Normalized online learning", algorithm NAG): its rate fits features of 1e9 as well as of 1e-3. The
     size n, kept as "exp_avg", is the largest |x| so far:
 
-        u ← u (n / n')²,  n ← n';    N ← N + (G / n)²,  u ← u − NUMBER_RATE · G / n² / √(1 + N)
+        u ← u n / n',  n ← n';    N ← N + (G / n)²,  u ← u − NUMBER_RATE · G / n² / √(.01 + N)
 
-    Deviations: 1 under the root bounds the first steps; a batch with a larger |x| is scored before u shrinks;
-    the factor for the mean of (x / n)² is left out.
+    Deviations: .01 under the root bounds the first steps; a batch with a larger |x| is scored before u
+    shrinks; the factor for the mean of (x / n)² is left out.
 
     The step is torch's function. Its class `torch.optim.Adam` would import torch's compiler, which takes as
     long as importing the rest of torch.
@@ -361,6 +361,8 @@ def of_number(name: str) -> bool:
 
 _LEAST_SIZE = 1e-30
 """Size below which a dense feature's weight is not learned: its square root of float32's range."""
+_FIRST = 0.01
+"""Under the root of a weight's rate, as Vowpal Wabbit's β of .1 in FTRL: first examples teach much."""
 
 
 def _learn_numbers(
@@ -373,5 +375,5 @@ def _learn_numbers(
     known = size >= _LEAST_SIZE
     unit = torch.where(known, grad / size, 0.0)
     square.addcmul_(unit, unit)
-    step = torch.where(known, unit / (1.0 + square).sqrt_() / size, 0.0)
-    u.mul_(shrink).mul_(shrink).sub_(step, alpha=rate)
+    step = torch.where(known, unit / (_FIRST + square).sqrt_() / size, 0.0)
+    u.mul_(shrink).sub_(step, alpha=rate)

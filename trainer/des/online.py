@@ -126,6 +126,7 @@ class OnlineOrders:
         configs: role → model.
         table_of: field → table.
         placement: rank of each field.
+        features: F, number of fields and dense features.
         common: features that a group shares.
         collectives: of this rank.
         exact: rows hold float32.
@@ -139,6 +140,7 @@ class OnlineOrders:
         configs: Mapping[str, ModelConfig],
         table_of: Mapping[str, str],
         placement: FieldPlacement,
+        features: int,
         common: Common,
         collectives: Collectives,
         *,
@@ -146,7 +148,7 @@ class OnlineOrders:
     ) -> None:
         self._configs = configs
         found = {
-            role: Orders.of(row_segments({role: config}, len(table_of)), exact=exact)
+            role: Orders.of(row_segments({role: config}, features), exact=exact)
             for role, config in configs.items()
         }
         self._orders = {role: orders for role, orders in found.items() if orders is not None}

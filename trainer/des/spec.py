@@ -75,7 +75,7 @@ class StepSpec:
             table_of=table_of,
             dense_names=tuple(pipeline.plan.dense_names),
             common=Common.of(pipeline),
-            layout=row_layout(row_segments(configs, len(fields)), pipeline.row_values),
+            layout=row_layout(row_segments(configs, pipeline.features), pipeline.row_values),
             placement=placement or place(table_of, world),
             settings=settings,
             seed=seed,

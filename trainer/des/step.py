@@ -148,6 +148,7 @@ class DesStep:
             spec.configs,
             dict(zip(spec.fields, spec.table_of, strict=True)),
             spec.placement,
+            len(spec.fields) + len(spec.dense_names),
             spec.common,
             self.collectives,
             exact=spec.layout.values == "fp32",

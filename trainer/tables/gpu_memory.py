@@ -199,7 +199,7 @@ def with_gpu_budgets(
         options = replace(options, gpu_rows=0)
     if options.device == "cpu":
         return options
-    layout = row_layout(row_segments(model_configs(pipeline), len(pipeline.fields)), pipeline.row_values)
+    layout = row_layout(row_segments(model_configs(pipeline), pipeline.features), pipeline.row_values)
     placed = place(pipeline.plan, budget_bytes=options.gpu_budget, rows=options.batch_size)
     size = BatchSize.of(pipeline, options.batch_size)
     memory = GpuMemory.of(free(), placed.device_memory.peak, size, layout)

@@ -137,7 +137,7 @@ class SmallSteps {
         fields_.backward(gradient_.data());
         const double root = sqrt(1 - pow(0.999, static_cast<double>(steps + 1)));
         const double rise = 1 - pow(0.9, static_cast<double>(steps + 1));
-        const double small = std::min(1.0, sqrt(static_cast<double>(b) / STEADY));
+        const double small = std::min(1.0, static_cast<double>(b) / STEADY);
         for (int64_t r = 0; r < roles; ++r) {
             const RoleRates& rate = rates[r];
             const small_batch::Adam adam{static_cast<float>(rate.network * small * root / rise),

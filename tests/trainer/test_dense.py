@@ -162,7 +162,7 @@ def test_a_bias_moves_by_no_more_than_newtons_step() -> None:
 
 
 def test_a_small_batch_moves_a_network_less() -> None:
-    """A quarter of the examples, half the step; a bias and the scales of fields have rates of their own."""
+    """A quarter of the examples, a quarter of the step; biases and scales of fields have rates of their own."""
     moved = []
     for samples in (DenseAdam.STEADY, DenseAdam.STEADY // 4):
         network = models(("hour",))["rank"]
@@ -174,7 +174,7 @@ def test_a_small_batch_moves_a_network_less() -> None:
         moved.append({name: p.detach() - before[name] for name, p in network.named_parameters()})
     many, few = moved
     for name, step in many.items():
-        share = 1.0 if name in OTHERS else 0.5
+        share = 1.0 if name in OTHERS else 0.25
         torch.testing.assert_close(few[name], share * step, rtol=1e-3, atol=1e-6)
 
 

@@ -5,7 +5,6 @@ Gradients arrive as sums over the batch and are averaged here (`trainer.des.step
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -59,8 +58,9 @@ class DenseAdam:
     """Adam over the parameters of several models and of sub-models of content.
 
     Gradients of few examples are mostly noise, and Adam moves as far as by those of many. So the rate of a
-    batch of B < `STEADY` examples is √(B / STEADY) of the network's: the noise of many steps is then the same
-    for every B (Malladi et al. 2022, "On the SDEs and scaling rules for adaptive gradient algorithms").
+    batch of B < `STEADY` examples is B / STEADY of the network's: 64 examples move it as far as a batch of 64
+    does. By √(B / STEADY), which would keep the noise of many steps (Malladi et al. 2022), a network of few
+    clicks ends behind its own first order.
 
     A bias b is taught by every example. It learns by AdaGrad (Duchi et al. 2011) from the summed gradient G:
     fast at first, ever more slowly with the examples seen. Of a large batch, G is large even where it is
@@ -252,7 +252,7 @@ class DenseAdam:
 
     def small(self, samples: int) -> float:
         """Factor of the network's rate for a batch of few examples."""
-        return min(1.0, math.sqrt(samples / self.STEADY))
+        return min(1.0, samples / self.STEADY)
 
     # ── for updates outside of torch (trainer.des.small_batch) ──
 

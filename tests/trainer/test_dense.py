@@ -162,7 +162,7 @@ def test_a_bias_moves_by_no_more_than_newtons_step() -> None:
 
 
 def test_a_small_batch_moves_a_network_less() -> None:
-    """A quarter of the examples, a quarter of the step; biases and scales of fields have rates of their own."""
+    """A quarter of the examples, a quarter of the step; biases and scales have rates of their own."""
     moved = []
     for samples in (DenseAdam.STEADY, DenseAdam.STEADY // 4):
         network = models(("hour",))["rank"]

@@ -12,6 +12,10 @@ a window, and push it far above its click rate. So both losses are completed her
 once more, with its final label, when its window has passed. Whatever a key does, running, starting, pausing,
 stopping, its finals are its impressions of a window ago, each with its true label, so their mean gradient is
 p − c. Finals weigh 1. What is learned before them weighs less, or has no mean of its own.
+
+That holds for the weights of the key alone. Parameters that all keys share go on to learn from the other
+keys, and no lesson of a key that has stopped answers them. So a bias learns more slowly from lessons than
+from labels (`trainer.des.dense`).
 """
 
 from __future__ import annotations

@@ -113,3 +113,34 @@ def test_keys_are_calibrated_in_every_hour_and_after(
     found = calibrations(planted, tmp_path, delayed)
     assert len({at for _, at in found}) == 6 + 4
     assert {one: x for one, x in found.items() if not 0.9 <= x <= 1.1} == {}
+
+
+STAIRS = [0.04, 0.06, 0.09, 0.13, 0.17, 0.22]
+"""Click rates of keys that are shown one after the other, an hour each."""
+
+
+@pytest.mark.parametrize(("delayed", "rates"), [("fnw", STAIRS), ("es_dfm", STAIRS[::-1])])
+def test_keys_of_other_rates_do_not_move_a_key_that_has_stopped(
+    tmp_path: Path, delayed: Delayed, rates: list[float]
+) -> None:
+    """All keys share the bias, and no lesson of a key that has stopped answers what moves it later."""
+    random = np.random.default_rng(5)
+    shown, clicked = [], []
+    seen, clicks = 2_000, [0] * len(rates)
+    for number in range(seen * len(rates)):
+        campaign = number // seen
+        row = {"imp": number, "user": number % 50, "ts": START_MS + HOUR_MS // seen * number}
+        shown.append(row | {"campaign": campaign})
+        if random.random() < rates[campaign]:
+            delay = random.integers(WINDOW_MS if random.random() < LATE else WAIT_MS)
+            clicked.append(row | {"ts": row["ts"] + int(delay)})
+            clicks[campaign] += 1
+    logs = tmp_path / "logs"
+    write_json(logs, "shown", shown)
+    write_json(logs, "clicked", sorted(clicked, key=lambda row: row["ts"]))
+    of, root = pipeline(delayed), tmp_path / "run"
+    train(of, TrainOptions(f"file:{logs}", until_end=True, threads=1, checkpoint=str(root))).whole()
+    rows = [{"imp": 0, "user": 0, "ts": START_MS, "campaign": key} for key in range(len(rates))]
+    found = np.asarray(livectr.score(of, str(root), rows)) * seen / clicks
+    assert np.abs(np.log(found)).max() < np.log(1.35), found
+    assert np.abs(np.log(found)).mean() < np.log(1.15), found

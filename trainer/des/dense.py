@@ -68,6 +68,10 @@ class DenseAdam:
 
         N ← N + G²,   b ← b − G / max(√(1 + N) / BIAS_RATE, H),   H = Σ p (1 − p)
 
+    Where labels come late (`models.losses.Lesson`), N is added to H. As E[G²] = E[H] at the true rates, that
+    is the curvature of all examples so far, and b their maximum likelihood, step by step: what a new key
+    needs is learned by its own weight, and not by b. Else b would move keys that have stopped with it.
+
     Scales of fields (`models.layers.FirstOrder`) learn in the same way, without H, and stay at 0 or above.
 
     The weight u of a dense feature x in a first order learns by normalised AdaGrad (Ross, Mineiro & Langford
@@ -202,7 +206,7 @@ class DenseAdam:
 
         Args:
             samples: number of examples that the gradients are sums over.
-            curvature: role → H, Σ p (1 − p) of these examples.
+            curvature: role → H, Σ p (1 − p) of these examples; with lessons, N is added.
             largest: f32[Dd], largest |x| of each dense feature among them; None if not `has_numbers`.
         """
         small = self.small(samples)
@@ -260,6 +264,10 @@ class DenseAdam:
         """Live value of a parameter, its mean gradient and its mean square."""
         mean, square = (self._moments[moment][parameter] for moment in MOMENTS)
         return parameter.detach(), mean, square
+
+    def bias_squares(self, role: str) -> float:
+        """Sum of squares N of a role's bias."""
+        return self._moments["exp_avg_sq"][self.models[role].bias].item()
 
     def rates(self, role: str) -> dict[Kind, float]:
         """Learning rates of a role's parameters."""

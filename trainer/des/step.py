@@ -440,9 +440,17 @@ class DesStep:
         lessons: Mapping[str, Lesson] | None,
         sure: Mapping[str, int],
     ) -> dict[str, float]:
-        """Curvature of each role for its bias; infinite where labels have just moved the bias."""
-        fitted = [role for role, seen in self._sure.items() if sure[role] > seen < ENOUGH]
-        return curvatures(logits, shift, lessons) | dict.fromkeys(fitted, math.inf)
+        """Curvature of each role for its bias (`DenseAdam.step`); lessons add their `inertia`."""
+        found, held = curvatures(logits, shift, lessons), self._inertia(lessons, sure)
+        return {role: curvature + held[role] for role, curvature in found.items()}
+
+    def _inertia(self, lessons: Mapping[str, Lesson] | None, sure: Mapping[str, int]) -> dict[str, float]:
+        """Curvature that a role's bias has from earlier lessons; infinite where labels have just moved it."""
+        inertia = dict.fromkeys(self.models, 0.0)
+        for role in lessons or ():
+            fitted = sure[role] > self._sure[role] < ENOUGH
+            inertia[role] = math.inf if fitted else self.dense.bias_squares(role)
+        return inertia
 
     def _shifts(
         self, scores: Callable[[], tuple[dict[str, F32], F32]], lessons: Mapping[str, Lesson] | None

@@ -14,8 +14,8 @@ stopping, its finals are its impressions of a window ago, each with its true lab
 p − c. Finals weigh 1. What is learned before them weighs less, or has no mean of its own.
 
 That holds for the weights of the key alone. Parameters that all keys share go on to learn from the other
-keys, and no lesson of a key that has stopped answers them. So a bias learns more slowly from lessons than
-from labels (`trainer.des.dense`).
+keys, and no lesson of a key that has stopped answers them. So the bias and the scales of fields settle: they
+learn ever more slowly from lessons (`trainer.des.dense`).
 """
 
 from __future__ import annotations

@@ -73,8 +73,9 @@ double small_batch_curvature(int64_t n, const float* logits, float shift, const 
 // Adam, and AdaGrad of bias, scales and dense features, by the last gradients. scale_rate 0: the scales are learned
 // already.
 void small_batch_update(void* network, float rate, float epsilon, float inverse, float bias_rate, float curvature,
-                        float scale_rate, float number_rate) {
-    static_cast<Network*>(network)->update({rate, epsilon, inverse}, {bias_rate, curvature, scale_rate, number_rate});
+                        float scale_rate, float number_rate, bool settles) {
+    static_cast<Network*>(network)->update({rate, epsilon, inverse},
+                                           {bias_rate, curvature, scale_rate, number_rate, settles});
 }
 
 }  // extern "C"

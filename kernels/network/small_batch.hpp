@@ -304,9 +304,10 @@ struct Targets {
     }
 };
 
-// Rates of an update besides Adam's. scale 0: the scales are learned already.
+// Rates of an update besides Adam's. scale 0: the scales are learned already; settles: as trainer/des/dense.py has it.
 struct OtherRates {
     float bias, curvature, scale, number;
+    bool settles = false;
 };
 
 // Network of one batch after the other: read, add_partial, finish, backward, update.
@@ -447,7 +448,10 @@ class Layered final : public Network {
         learn_bias(bias_, of_bias_, rates.bias, rates.curvature);
         for (int64_t f = 0; of.first && rates.scale > 0 && f < of.fields; ++f) {
             float& s = scale_.value[f];
-            s = std::max(s - rates.scale * of_scale_[f] / adagrad(scale_.square[f], of_scale_[f]), 0.0f);
+            const float g = of_scale_[f], root = adagrad(scale_.square[f], g);
+            s = std::max(
+                s - (rates.settles ? g / std::max(root / rates.scale, scale_.square[f]) : rates.scale * g / root),
+                0.0f);
         }
     }
 

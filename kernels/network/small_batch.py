@@ -69,6 +69,7 @@ class Rates:
         curvature: least divisor of the bias' gradient.
         scale: of the scales' AdaGrad; 0: they are learned already.
         number: of the normalised AdaGrad of the first order's dense features.
+        settles: lessons teach the batch (`trainer.des.dense`).
     """
 
     adam: float
@@ -78,6 +79,7 @@ class Rates:
     curvature: float
     scale: float
     number: float
+    settles: bool = False
 
 
 @dataclass(frozen=True)
@@ -297,7 +299,7 @@ class SmallBatchNetwork:
         """Learns the parameters."""
         r = rates
         self._calls.small_batch_update(
-            self.handle, r.adam, r.epsilon, 1.0 / r.samples, r.bias, r.curvature, r.scale, r.number
+            self.handle, r.adam, r.epsilon, 1.0 / r.samples, r.bias, r.curvature, r.scale, r.number, r.settles
         )
 
 
@@ -343,5 +345,5 @@ def _library(*, released: bool = False) -> ctypes.CDLL:
     library.small_batch_curvature.restype = ctypes.c_double
     library.small_batch_curvature.argtypes = [size, array, number, array]
     library.small_batch_update.restype = None
-    library.small_batch_update.argtypes = [array, *[number] * 7]
+    library.small_batch_update.argtypes = [array, *[number] * 7, ctypes.c_bool]
     return library

@@ -83,13 +83,13 @@ struct Occurrences {
     const uint32_t* slots;
 };
 
-// scale[fields, 2]: s and its sum of squares, learned in place with `rate`.
+// scale[fields, 2]: s and its sum of squares, learned in place with `rate`; with weights, it settles (trainer/des/dense.py).
 struct Scales {
     float* scale;
     float rate;
 };
 
-// weight[B]: of the examples' losses, or null.
+// weight[B]: of the examples' losses, or null: all are 1.
 struct Labels {
     const float *label, *weight;
 };
@@ -154,7 +154,10 @@ class ExamplesPass {
                 const float of_scale = g * sums_[f];
                 float& squares = scale[2 * f + 1];
                 squares += of_scale * of_scale;
-                scale[2 * f] = fmaxf(scale[2 * f] - scales.rate * of_scale / sqrtf(1.0f + squares), 0.0f);
+                const float root = sqrtf(1.0f + squares);
+                const float step =
+                    labels.weight ? of_scale / fmaxf(root / scales.rate, squares) : scales.rate * of_scale / root;
+                scale[2 * f] = fmaxf(scale[2 * f] - step, 0.0f);
             }
         }
     }

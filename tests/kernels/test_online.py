@@ -26,6 +26,8 @@ def loop(
     vectors: NDArray[np.float64],
     scale: NDArray[np.float64],
     weight: NDArray[np.float64],
+    *,
+    settles: bool,
 ) -> F32:
     """Algorithm 1 of McMahan et al. 2013, and AdaGrad, in float64; lists[f][i]: rows of example i in f."""
     start, out = state[:, 0].copy(), logits.astype(np.float64)
@@ -63,7 +65,8 @@ def loop(
             squares += of_v**2
             v[u] -= VECTORS.lr * of_v / (np.sqrt(squares) + VECTORS.eps)
         scale[:, 1] += (g * sums) ** 2
-        scale[:, 0] = np.maximum(scale[:, 0] - RATE * g * sums / np.sqrt(1 + scale[:, 1]), 0)
+        size = np.sqrt(1 + scale[:, 1]) / RATE
+        scale[:, 0] = np.maximum(scale[:, 0] - g * sums / np.maximum(size, settles * scale[:, 1]), 0)
     return np.asarray(out, np.float32)
 
 
@@ -90,7 +93,7 @@ def test_examples_are_learned_one_after_the_other(weights: bool, dim: int) -> No
     weight = rng.choice([0.0, 0.3, 1.7], examples) if weights else np.ones(examples)
     scale = np.stack([rng.uniform(0.0, 1.0, fields), rng.uniform(0.0, 2.0, fields)], 1).astype(np.float32)
     their_scale = scale.astype(np.float64)
-    expected = loop(logits, label, order, lists, theirs, their_vectors, their_scale, weight)
+    expected = loop(logits, label, order, lists, theirs, their_vectors, their_scale, weight, settles=weights)
     labels = Labels(label, weight.astype(np.float32) if weights else None)
     second = Learned(vectors, VECTORS.hyper()) if dim else None
     occurrences, scales = Occurrences(order, offsets, slots), Scale(scale, RATE)

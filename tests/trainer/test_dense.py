@@ -102,6 +102,22 @@ def test_scales_learn_by_adagrad_from_summed_gradients() -> None:
     assert shadow.tolist() == [0.0, 0.0]
 
 
+def test_scales_settle_with_lessons() -> None:
+    """A scale that many examples have taught moves by the maximum likelihood's step."""
+    ours = models(())
+    learned = DenseAdam(ours, CONFIGS)
+    for role, squares in (("rank", 39_999.0), ("shadow", 3.0)):
+        ours[role].get_parameter("wide.scale").grad = torch.ones(2)
+        learned.scales(role)[0].squares.fill_(squares - 1)
+    learned.step(SAMPLES, CURVATURE, settles=True)
+    assert (1 - ours["rank"].get_parameter("wide.scale").detach()).tolist() == pytest.approx(
+        [1 / 39_999] * 2, rel=0.01
+    )
+    assert (1 - ours["shadow"].get_parameter("wide.scale").detach()).tolist() == pytest.approx(
+        [DenseAdam.SCALE_RATE / 2] * 2
+    )
+
+
 def learned_numbers(
     numbers: torch.Tensor, slopes: torch.Tensor
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:

@@ -112,15 +112,20 @@ Way = Literal["vanilla", "fnw", "es_dfm", "heads"]
     model=st.sampled_from(MODELS),
     rows=st.integers(1, 9),
     online=st.sampled_from([0, MOST]),
+    squares=st.sampled_from([0.0, 900.0]),
     seed=st.integers(0, 99),
 )
 def test_late_labels_teach_what_they_teach_torch(
-    way: Way, model: ModelConfig, rows: int, online: int, seed: int
+    way: Way, model: ModelConfig, rows: int, online: int, squares: float, seed: int
 ) -> None:
-    """Targets, weights of 0 too, and sure labels, which move the bias. Heads of ES-DFM are two networks."""
+    """Targets, weights of 0 too, and sure labels, which move the bias. Heads of ES-DFM are two networks. What
+    all keys share settles with the sum of its squares."""
     whole = pipeline(model, fields=3, dense=2)
     late = replace(whole, log=replace(whole.log, delayed="es_dfm" if way == "heads" else way))
     steps = both(late, online, HEADS if way == "heads" else None)
+    for dense, role in ((step.dense, role) for step in steps for role in step.models):
+        for shared in (dense.learned(dense.models[role].bias)[2], *(s.squares for s in dense.scales(role))):
+            shared.fill_(squares)
     rng = np.random.default_rng(seed)
     for _ in range(4):
         features, _ = batch(rng, rows, 3, 2)

@@ -123,7 +123,7 @@ STAIRS = [0.04, 0.06, 0.09, 0.13, 0.17, 0.22]
 def test_keys_of_other_rates_do_not_move_a_key_that_has_stopped(
     tmp_path: Path, delayed: Delayed, rates: list[float]
 ) -> None:
-    """All keys share the bias, and no lesson of a key that has stopped answers what moves it later."""
+    """All keys share bias and scale, and no lesson of a key that has stopped answers what moves them."""
     random = np.random.default_rng(5)
     shown, clicked = [], []
     seen, clicks = 2_000, [0] * len(rates)
@@ -142,5 +142,5 @@ def test_keys_of_other_rates_do_not_move_a_key_that_has_stopped(
     train(of, TrainOptions(f"file:{logs}", until_end=True, threads=1, checkpoint=str(root))).whole()
     rows = [{"imp": 0, "user": 0, "ts": START_MS, "campaign": key} for key in range(len(rates))]
     found = np.asarray(livectr.score(of, str(root), rows)) * seen / clicks
-    assert np.abs(np.log(found)).max() < np.log(1.35), found
+    assert np.abs(np.log(found)).max() < np.log(1.3), found
     assert np.abs(np.log(found)).mean() < np.log(1.15), found

@@ -73,6 +73,7 @@ class DenseAdam:
     needs is learned by its own weight, and not by b. Else b would move keys that have stopped with it.
 
     Scales of fields (`models.layers.FirstOrder`) learn in the same way, without H, and stay at 0 or above.
+    With lessons they settle, as b does: s ← s − G / max(√(1 + N) / SCALE_RATE, N).
 
     The weight u of a dense feature x in a first order learns by normalised AdaGrad (Ross, Mineiro & Langford
     2013, "Normalized online learning", algorithm NAG): its rate fits features of 1e9 as well as of 1e-3. The
@@ -201,13 +202,21 @@ class DenseAdam:
         return any(group.parameters for group in self._groups if group.kind == "number")
 
     @torch.no_grad()
-    def step(self, samples: int, curvature: Mapping[str, float], largest: Tensor | None = None) -> None:
+    def step(
+        self,
+        samples: int,
+        curvature: Mapping[str, float],
+        largest: Tensor | None = None,
+        *,
+        settles: bool = False,
+    ) -> None:
         """Update with the gradients of a batch; clears them.
 
         Args:
             samples: number of examples that the gradients are sums over.
             curvature: role → H, Σ p (1 − p) of these examples; with lessons, N is added.
             largest: f32[Dd], largest |x| of each dense feature among them; None if not `has_numbers`.
+            settles: lessons teach the batch.
         """
         small = self.small(samples)
         for group in self._groups:
@@ -227,7 +236,11 @@ class DenseAdam:
                 torch._foreach_addcmul_(squares, grads, grads)
                 sizes = torch._foreach_add(squares, 1.0)
                 torch._foreach_sqrt_(sizes)
-                torch._foreach_addcdiv_(list[Tensor](learned), grads, sizes, value=-group.rate)
+                if settles:
+                    torch._foreach_div_(sizes, group.rate)
+                    torch._foreach_maximum_(sizes, squares)
+                rate = 1.0 if settles else group.rate
+                torch._foreach_addcdiv_(list[Tensor](learned), grads, sizes, value=-rate)
                 torch._foreach_clamp_min_(list[Tensor](learned), 0.0)
                 continue
             if group.kind == "number":

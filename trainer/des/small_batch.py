@@ -159,13 +159,16 @@ class SmallBatches:
             )
         return of_values, bound <= _LARGEST
 
-    def update(self, samples: int, curvature: Mapping[str, float], scaled: frozenset[str]) -> None:
+    def update(
+        self, samples: int, curvature: Mapping[str, float], scaled: frozenset[str], *, settles: bool = False
+    ) -> None:
         """Learn the networks.
 
         Args:
             samples: as of `DenseAdam.step`.
             curvature: as of `DenseAdam.step`.
             scaled: roles whose scales have been learned.
+            settles: as of `DenseAdam.step`.
         """
         step = self._dense.steps + 1
         root = math.sqrt(1 - 0.999**step)
@@ -181,6 +184,7 @@ class SmallBatches:
                     curvature=curvature[role],
                     scale=0.0 if role in scaled else rates["scale"],
                     number=rates["number"],
+                    settles=settles,
                 )
             )
         self._dense.updated()

@@ -358,7 +358,8 @@ class DesStep:
             if passed is not None:
                 self._online.store_scales(passed)
             largest = largest if most is None else to_device(most, self.device)
-            dense.step(len(batch), self._curvatures(all_logits, shift, lessons, sure), largest)
+            curvature = self._curvatures(all_logits, shift, lessons, sure)
+            dense.step(len(batch), curvature, largest, settles=lessons is not None)
             self._sure, self.skipped = sure, Skipped()
         else:
             self._skip(shift, all_logits)
@@ -395,7 +396,8 @@ class DesStep:
             reading.learn(gradient, batch)
             if passed is not None:
                 self._online.store_scales(passed)
-            small.update(len(batch), self._curvatures(logits, shift, lessons, sure), first)
+            curvature = self._curvatures(logits, shift, lessons, sure)
+            small.update(len(batch), curvature, first, settles=lessons is not None)
             self._sure, self.skipped = sure, Skipped()
         else:
             self._skip(shift, logits)

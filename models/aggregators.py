@@ -25,6 +25,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from livectr.kernels.network.pooling import Channel, Pool, VectorList
 from livectr.models.attention import ActivationUnit
 from livectr.models.inputs import Ragged
 from livectr.models.layers import matrix
@@ -57,6 +58,18 @@ class Aggregator(nn.Module):
         """
         raise NotImplementedError
 
+    def channels(
+        self, behaviors: VectorList, ad_image: VectorList | None, ad: str | None
+    ) -> tuple[Channel, ...] | None:
+        """Results one behind the other, as a compiled function pools them; None: torch alone computes one.
+
+        Args:
+            behaviors: the behavior images.
+            ad_image: the ad's, whose mean is a query.
+            ad: field of the ad's ID.
+        """
+        raise NotImplementedError
+
 
 class Concat(Aggregator):
     """Concatenation of the `length` newest images."""
@@ -69,9 +82,17 @@ class Concat(Aggregator):
         """See `Aggregator.forward`."""
         return newest(behaviors, self.length)
 
+    def channels(
+        self, behaviors: VectorList, ad_image: VectorList | None, ad: str | None
+    ) -> tuple[Channel, ...] | None:
+        """See `Aggregator.channels`."""
+        return (Channel(Pool.NEWEST, behaviors, self.length),)
+
 
 class Sum(Aggregator):
     """Sum of the images."""
+
+    pool = Pool.SUM
 
     def __init__(self, image_dim: int) -> None:
         super().__init__()
@@ -81,9 +102,17 @@ class Sum(Aggregator):
         """See `Aggregator.forward`."""
         return list_sum(behaviors)
 
+    def channels(
+        self, behaviors: VectorList, ad_image: VectorList | None, ad: str | None
+    ) -> tuple[Channel, ...] | None:
+        """See `Aggregator.channels`."""
+        return (Channel(self.pool, behaviors),)
+
 
 class Mean(Sum):
     """Mean of the images."""
+
+    pool = Pool.MEAN
 
     def forward(self, behaviors: Ragged, ad_image: Tensor | None, ad: Tensor | None) -> Tensor:
         """See `Aggregator.forward`."""
@@ -92,6 +121,8 @@ class Mean(Sum):
 
 class Max(Sum):
     """Elementwise maximum of the images."""
+
+    pool = Pool.MAX
 
     def forward(self, behaviors: Ragged, ad_image: Tensor | None, ad: Tensor | None) -> Tensor:
         """See `Aggregator.forward`."""
@@ -128,6 +159,18 @@ class Attentive(Aggregator):
             channels.append(self.id(behaviors, product(_required(ad, "the ad's ID vector"), self.project)))
         sums = torch.cat(channels, dim=1)
         return sums / lengths(behaviors.offsets, sums)
+
+    def channels(
+        self, behaviors: VectorList, ad_image: VectorList | None, ad: str | None
+    ) -> tuple[Channel, ...] | None:
+        """See `Aggregator.channels`."""
+        units = []
+        if self.image is not None and ad_image is not None:
+            units.append(self.image.compiled(ad_image))
+        if self.id is not None and ad is not None:
+            units.append(self.id.compiled(ad, self.project))
+        found = [Channel(Pool.MEAN_ATTENTION, behaviors, unit=unit) for unit in units if unit is not None]
+        return tuple(found) if len(found) == len(units) else None
 
 
 POOLINGS: dict[str, type[Sum]] = {"sum": Sum, "mean": Mean, "max": Max}

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from livectr.kernels.network.attention import AttentionKernel
+from livectr.kernels.network.pooling import Unit, VectorList
 from livectr.models.inputs import Ragged
 from livectr.models.layers import matrix
 from livectr.models.ragged import SharedLists, list_sum, per_vector, shared_list
@@ -66,6 +67,18 @@ class ActivationUnit(nn.Module):
             if not learned and not any(part.requires_grad for part in self.parameters()):
                 self._packed = packed
         return _fused(seen, query, packed, self._widths)
+
+    def compiled(self, query: VectorList | str, project: Tensor | None = None) -> Unit | None:
+        """Unit of a compiled function; None: there is no hidden layer.
+
+        Args:
+            query: list whose mean is the query, or field whose vector is.
+            project: matrix that makes the query of the field's vector.
+        """
+        if not self._widths:
+            return None
+        numbers = _in_turn(self.weights, self.biases, self.slopes)
+        return Unit(self._widths, _array(numbers), query, _array(project))
 
     def train(self, mode: bool = True) -> Self:
         """See `nn.Module.train`. Weights may change from here on."""

@@ -27,6 +27,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from livectr.kernels.network.pooling import Channel, Pool, VectorList
 from livectr.models.aggregators import Aggregator, AggregatorName, aggregator
 from livectr.models.base import CTRModel, ModelConfig
 from livectr.models.din import DIN, DINModel
@@ -204,6 +205,7 @@ class ImageLayer(nn.Module):
         super().__init__()
         self._ad_image = config.ad_image if config.with_ad else None
         self._behaviors = config.behavior_images
+        self._image_dim, self._ad_field = config.image_dim, config.ad if config.by_id else None
         self._ad = config.gathers(part.fields).pooled.index(config.ad) if config.by_id else None
         self._vector = slice(config.width - config.dim, None)  # after w, in rows of lr
         self.aggregator = None
@@ -238,6 +240,18 @@ class ImageLayer(nn.Module):
             inputs.append(self.aggregator(content(seen, self._behaviors), ad_image, ad))
         return torch.cat(inputs, dim=1)
 
+    def channels(self) -> tuple[Channel, ...] | None:
+        """Inputs one behind the other, as a compiled function pools them; None: torch alone computes one."""
+        ad_image = None if self._ad_image is None else self._image_list(self._ad_image)
+        own = () if ad_image is None else (Channel(Pool.MEAN, ad_image),)
+        if self.aggregator is None:
+            return own
+        pooled = self.aggregator.channels(self._image_list(self._behaviors), ad_image, self._ad_field)
+        return None if pooled is None else (*own, *pooled)
+
+    def _image_list(self, field: str) -> VectorList:
+        return VectorList(field, self._image_dim, content=True)
+
 
 class _WithImages(LayeredModel):
     """Mixin of a basic net: `finish` adds the images' block to the first layer."""
@@ -255,7 +269,7 @@ class _WithImages(LayeredModel):
         layers = super().forward_layers()
         if self.images is None or layers is None:
             return layers
-        block = Block(self.images.weight, self.images.inputs)
+        block = Block(self.images.weight, self.images.inputs, self.images.channels)
         return None if layers.mlp is None else replace(layers, blocks=(*layers.blocks, block))
 
 

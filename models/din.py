@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from livectr.kernels.network.pooling import Channel, Pool, VectorList
 from livectr.models.attention import ActivationUnit
 from livectr.models.base import CTRModel
 from livectr.models.inputs import Part, Ragged
@@ -69,6 +70,7 @@ class DINModel(InterestModel):
 
     def __init__(self, config: DIN, part: Part) -> None:
         super().__init__(config, part, config.dim)
+        self._width = config.dim
         self.units = nn.ModuleList(
             ActivationUnit(f"unit/{behaviors}", config.dim, config.attention, part.seed)
             for behaviors in config.behaviors
@@ -78,3 +80,13 @@ class DINModel(InterestModel):
         """See `InterestModel.interest`."""
         out: Tensor = self.units[pair](behaviors, target)
         return out
+
+    def channels(self) -> tuple[Channel, ...] | None:
+        """See `InterestModel.channels`."""
+        found = []
+        for unit, (behaviors, target) in zip(self.units, self._pairs, strict=True):
+            assert isinstance(unit, ActivationUnit)
+            if (compiled := unit.compiled(target)) is not None:
+                values = VectorList(behaviors, self._width, content=False)
+                found.append(Channel(Pool.ATTENTION, values, unit=compiled))
+        return tuple(found) if len(found) == len(self._pairs) else None

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 from torch import Tensor
 
 from livectr.kernels.network.forward import F32, ForwardNetwork, Kept, Shape, Sources
+from livectr.kernels.network.pooling import Channel, Pooling
 from livectr.kernels.request.score import Reads
 from livectr.models.base import CTRModel
 from livectr.models.inputs import Gathered
@@ -30,10 +32,13 @@ class Block:
     Args:
         weight: f32[W, H₁].
         inputs: gathered tensors of B rows → f32[B, W].
+        channels: gives the same inputs, one behind the other, as a compiled function pools them; None: torch
+            alone computes one of them.
     """
 
     weight: Tensor
     inputs: Callable[[Gathered], Tensor]
+    channels: Callable[[], tuple[Channel, ...] | None]
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,7 @@ class CompiledForward:
 
     Attributes:
         network: compiled.
+        pooling: of the blocks' inputs; None: there are no blocks, or torch alone computes one.
     """
 
     def __init__(
@@ -107,14 +113,23 @@ class CompiledForward:
         weight, numbers = _first_layer(first, fields, dense, layers.dim)
         read = first.chosen if isinstance(first, SubsetLinear) else (tuple(range(fields)), ())
         self._fields = frozenset(read[0])
-        self._blocks = layers.blocks
+        pooled = [block.channels() for block in layers.blocks]
+        self.pooling = _pooling(pooled, layers.dim)
+        self._blocks = [
+            (block.inputs, [len(block.weight)] if channels is None else [part.width for part in channels])
+            for block, channels in zip(layers.blocks, pooled, strict=True)
+        ]
         self._items = items
         self._of_items = frozenset(items.fields)
         self._rest = [i for i in range(dense) if i not in items.dense]
         self._offset = int(wide is not None)
         slopes = mlp is not None and mlp.slopes is not None
         sizes = () if mlp is None else (len(mlp.first_bias), *(len(b) for b in mlp.biases))
-        others = (len(self._rest), len(items.dense), *(len(block.weight) for block in layers.blocks))
+        others = (
+            len(self._rest),
+            len(items.dense),
+            *chain.from_iterable(widths for _, widths in self._blocks),
+        )
         order = [*self._rest, *items.dense]
         self._shape = Shape(fields, layers.dim, others, sizes, wide is not None, layers.pairs, slopes)
         parameters = [bias.reshape(1)]
@@ -197,14 +212,17 @@ class CompiledForward:
         common.add_fields(*shared, start + self._offset, self._fields)
         if self._rest:
             sources.add(dense)
-        for number, block in enumerate(self._blocks, start=_BLOCKS):
+        number = _BLOCKS
+        for inputs, widths in self._blocks:
             assert gathered is not None
-            sources.add(block.inputs(gathered)[:rows].contiguous().numpy(), number)
+            for part in torch.split(inputs(gathered)[:rows], widths, dim=1):
+                sources.add(part.contiguous().numpy(), number)
+                number += 1
         return self.network(rows, sources, common, kept)
 
 
 _ITEM_DENSE, _BLOCKS = 1, 2
-"""Numbers of the sources besides fields: dense features of items, and the first block."""
+"""Numbers of the sources besides fields: dense features of items, and the first input of the first block."""
 
 
 def compiled_forward(
@@ -220,6 +238,19 @@ def compiled_forward(
     """
     layers = model.forward_layers() if isinstance(model, LayeredModel) else None
     return None if layers is None else CompiledForward(layers, model.bias, fields, dense, items)
+
+
+def _pooling(blocks: Sequence[tuple[Channel, ...] | None], dim: int) -> Pooling | None:
+    """Compiled pooling of the inputs of blocks; None: there are none, or torch alone computes one.
+
+    Args:
+        blocks: channels of each.
+        dim: K of the fields.
+    """
+    known = [channels for channels in blocks if channels is not None]
+    if not known or len(known) < len(blocks):
+        return None
+    return Pooling([*chain.from_iterable(known)], dim)
 
 
 def _first_layer(first: FieldLinear | None, fields: int, dense: int, dim: int) -> tuple[Tensor, Tensor]:

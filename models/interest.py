@@ -21,6 +21,7 @@ from typing import get_args
 import torch
 from torch import Tensor, nn
 
+from livectr.kernels.network.pooling import Channel
 from livectr.models.base import ModelConfig
 from livectr.models.forward import Block, ForwardLayers, LayeredModel
 from livectr.models.inputs import Columns, Gathered, Gathers, Part, Ragged, require_gathered
@@ -147,8 +148,12 @@ class InterestModel(LayeredModel):
 
     def forward_layers(self) -> ForwardLayers | None:
         """See `LayeredModel.forward_layers`."""
-        block = Block(self.interests, self._interests)
+        block = Block(self.interests, self._interests, self.channels)
         return ForwardLayers(self.first, self.mlp, dim=self.first.weight.shape[1], blocks=(block,))
+
+    def channels(self) -> tuple[Channel, ...] | None:
+        """Interests of all pairs as a compiled function pools them; None: torch alone computes one."""
+        return None
 
     def _interests(self, gathered: Gathered) -> Tensor:
         """Interests of all pairs, f32[B, pairs · width]."""

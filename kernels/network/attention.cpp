@@ -8,6 +8,7 @@
 // registers goes through all layers at once. A list is turned into tiles once for all samples that share it, as the
 // examples of a user share the user's behaviors. The backward pass computes the forward's sums again: that takes
 // less time than their memory.
+#include "network/attention.hpp"
 #include "network/attention_layers.hpp"
 
 namespace livectr::attention {
@@ -81,11 +82,14 @@ class Desk {
 };
 
 template <typename Real>
-void attend(const Unit<Real>& unit, const Lists<Real>& lists, const Real* query, int64_t samples, Real* out) {
+using Forward = Desk<Layers<Real, false>, Unit<Real>>;
+
+template <typename Real>
+void attend(Forward<Real>& desk, const Unit<Real>& unit, const Lists<Real>& lists, const Real* query, int64_t samples,
+            Real* out) {
     const int64_t dim = unit.shape.dim;
     Tiles<Real> only;
     if (lists.lists == 1) lists.turn(dim, 0, only);
-    Desk<Layers<Real, false>, Unit<Real>> desk(unit);
     parallel_chunks(samples, 1 + samples / BLOCKS, [&](int64_t from, int64_t to) {
         desk.with([&](Layers<Real, false>& layers) {
             int64_t end = from, l = lists.list_at(from) - 1;
@@ -147,6 +151,26 @@ void all_gradients(const Unit<Real>& unit, const Lists<Real>& lists, const Real*
     Parameters<Real>(unit.shape, grads.get()).write_gradients(unit.shape, grad_p);
 }
 
+struct Pooler {
+    const std::vector<int64_t> widths;
+    const Unit<float> unit;
+    Forward<float> desk;
+
+    Pooler(int64_t dim, std::vector<int64_t> of_layers, const float* p)
+        : widths(std::move(of_layers)), unit(dim, widths.data(), int64_t(widths.size()), p, false), desk(unit) {}
+};
+
+std::shared_ptr<Pooler> pooler(int64_t dim, std::vector<int64_t> widths, const float* p) {
+    return std::make_shared<Pooler>(dim, std::move(widths), p);
+}
+
+void pool(Pooler& of, const float* values, const int64_t* offsets, const float* query, int64_t samples, bool once,
+          float* out) {
+    const int64_t all[] = {0, samples};
+    attend<float>(of.desk, of.unit, {values, offsets, once ? all : nullptr, nullptr, once ? 1 : samples}, query,
+                  samples, out);
+}
+
 }  // namespace livectr::attention
 
 // A unit: vectors of `dim` numbers, `hidden` ≥ 1 layers of `widths`, and its numbers p: W_1 [4 K, H_1] …
@@ -162,7 +186,8 @@ void all_gradients(const Unit<Real>& unit, const Lists<Real>& lists, const Real*
                                                const int64_t* order, int64_t lists, const Real* query,                 \
                                                int64_t samples, Real* out) try {                                       \
         const livectr::attention::Unit<Real> unit(dim, widths, hidden, p, false);                                      \
-        livectr::attention::attend<Real>(unit, {values, offsets, starts, order, lists}, query, samples, out);          \
+        livectr::attention::Forward<Real> desk(unit);                                                                  \
+        livectr::attention::attend<Real>(desk, unit, {values, offsets, starts, order, lists}, query, samples, out);    \
         return true;                                                                                                   \
     } catch (const std::bad_alloc&) {                                                                                  \
         return false;                                                                                                  \

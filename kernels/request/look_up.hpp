@@ -13,16 +13,56 @@ extern "C" int64_t fields_infer(const void* fields, const int32_t* offsets, cons
 namespace livectr::request {
 
 // Results of a call besides 0; look_up.py has the same. NO_FEATURES: the features have an outcome of their own.
-enum Outcome : int64_t { DONE, MISSING_ROWS, MISSING_ITEMS, SUPERSEDED, LATE, NO_FEATURES, NO_MEMORY, BAD_FEATURES };
+enum Outcome : int64_t {
+    DONE,
+    MISSING_ROWS,
+    MISSING_ITEMS,
+    SUPERSEDED,
+    LATE,
+    NO_FEATURES,
+    MISSING_CONTENT,
+    TOO_MANY_PAIRS,
+    EXPIRED,
+    NO_MEMORY,
+    BAD_FEATURES
+};
+
+// Place of a field of a batch: among those that all rows share, or among the rows' own.
+struct FieldPlace {
+    bool shared;
+    int64_t place;
+};
+
+// Keys of a field.
+struct FieldKeys {
+    const int32_t* offsets;  // [count + 1]
+    const int64_t* keys;     // offsets[0] to offsets[count] of them
+    int64_t count;           // rows, or 1
+
+    int64_t size() const { return offsets[count] - offsets[0]; }
+};
+
+// Keys of a field of some features. Returns false if they have no such field.
+inline bool find_keys(const FeatureCall& features, FieldPlace of, FieldKeys& out) {
+    const int64_t rows = of.shared ? 1 : features.rows, first = of.place * rows;
+    if (of.place >= (of.shared ? features.shared : features.own)) return false;
+    out = of.shared ? FieldKeys{features.shared_offsets + first, features.shared_keys, rows}
+                    : FieldKeys{features.own_offsets + first, features.own_keys, rows};
+    const int64_t most = of.shared ? features.shared_count : features.own_count;
+    for (int64_t row = 0; row < rows; ++row)
+        if (out.offsets[row] < 0 || out.offsets[row + 1] < out.offsets[row]) return false;
+    return out.offsets[rows] <= most;
+}
 
 // Tables of a version, for requests with some fields. They outlive it. Of the features' fields the first ones are looked
 // up; of the others only content is read.
 struct VersionTables {
     SwapLock* lock;
     int64_t version;
-    const void* tables;           // reads the shared fields, then the rows' own; null: there are no fields
-    int64_t shared, own, dim;     // fields; values of a row
-    std::vector<int32_t> blocks;  // of each field: 1 shared, 0 own
+    const void* tables;                 // reads the shared fields, then the rows' own; null: there are no fields
+    int64_t shared, own, dim;           // fields; values of a row
+    std::vector<int32_t> blocks;        // of each field: 1 shared, 0 own; of each sequence one of its own
+    std::vector<FieldPlace> sequences;  // fields of which the vector of each key is read as well
 
     VersionTables(SwapLock* lock, int64_t version, const void* tables, int64_t shared, int64_t own, int64_t dim)
         : lock(lock),
@@ -35,33 +75,46 @@ struct VersionTables {
         std::fill_n(blocks.begin(), shared, 1);
     }
 
-    int64_t cells(int64_t rows) const { return shared + own * rows; }
+    void read_sequence(FieldPlace of) {
+        blocks.push_back(int32_t(2 + sequences.size()));
+        sequences.push_back(of);
+    }
 
-    // Reads the vectors of all fields at the version into out[rows * own + shared, dim]. Waits for a writer until
-    // `deadline`, an instant of the steady clock in seconds.
-    Outcome look_up(const FeatureCall& features, double deadline, float* out) const {
-        const int64_t own_cells = own * features.rows, rows[] = {features.rows, 1};
+    // Reads the vectors of all fields at the version: out[rows * own + shared + keys of the sequences, dim]. Waits for a
+    // writer until `deadline`, an instant of the steady clock in seconds.
+    Outcome look_up(const FeatureCall& features, double deadline, const FieldKeys* of_sequences, float* out) const {
+        const int64_t own_cells = own * features.rows, listed = int64_t(sequences.size());
         const int32_t first = features.shared_offsets[shared], last = features.own_offsets[own_cells];
         if (first > features.shared_count || last > features.own_count) return BAD_FEATURES;
-        const int64_t count = int64_t(first) + last;
+        Arena& arena = memory_of(features);
+        auto* const rows = arena.take<int64_t>(2 + listed);
+        rows[0] = features.rows, rows[1] = 1;
+        int64_t count = int64_t(first) + last, more = 0;
+        for (int64_t s = 0; s < listed; ++s) more += rows[2 + s] = of_sequences[s].size();
         const int32_t* offsets = features.shared_offsets;
         const int64_t* all = features.shared_keys;
-        if (!shared) {
+        if (!shared && !listed) {
             offsets = features.own_offsets, all = features.own_keys;
-        } else if (own) {
-            Arena& arena = memory_of(features);
-            auto* const to = arena.take<int32_t>(shared + own_cells + 1);
-            auto* const of_all = arena.take<int64_t>(count);
+        } else if (own || listed) {
+            auto* const to = arena.take<int32_t>(shared + own_cells + more + 1);
+            auto* const of_all = arena.take<int64_t>(count + more);
             std::copy_n(features.shared_offsets, shared, to);
             for (int64_t i = 0; i <= own_cells; ++i) to[shared + i] = first + features.own_offsets[i];
             std::copy_n(features.shared_keys, first, of_all);
             std::copy_n(features.own_keys, last, of_all + first);
+            for (int64_t s = 0; s < listed; ++s) {
+                const FieldKeys& of = of_sequences[s];
+                int32_t* const ends = to + shared + own_cells + count - first - last;
+                for (int64_t i = 0; i < of.size(); ++i) ends[i + 1] = int32_t(count + i + 1);
+                std::copy_n(of.keys + of.offsets[0], of.size(), of_all + count);
+                count += of.size();
+            }
             offsets = to, all = of_all;
         }
         if (!lock->read(deadline)) return LATE;
         const bool current = lock->version == version;
         const int64_t missing =
-            current && tables ? fields_infer(tables, offsets, all, count, blocks.data(), 2, rows, 0, out) : 0;
+            current && tables ? fields_infer(tables, offsets, all, count, blocks.data(), 2 + listed, rows, 0, out) : 0;
         lock->end_read();
         if (!current) return SUPERSEDED;
         if (missing == -1) return NO_MEMORY;

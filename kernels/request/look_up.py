@@ -18,7 +18,13 @@ LATE: Final = 4
 """The deadline passed while the call waited for a writer of the rows."""
 NO_FEATURES: Final = 5
 """The call for features has an outcome of its own."""
-_NO_MEMORY: Final = 6
+MISSING_CONTENT: Final = 6
+"""An id has no content vector in memory."""
+TOO_MANY_PAIRS: Final = 7
+"""A list that all rows share has too many vectors for so many rows."""
+EXPIRED: Final = 8
+"""The deadline passed while lists were pooled."""
+_NO_MEMORY: Final = 9
 
 
 class CompiledSnapshot:
@@ -53,14 +59,14 @@ class CompiledSnapshot:
             words: arguments and results.
 
         Returns:
-            DONE, MISSING_ROWS, MISSING_ITEMS, SUPERSEDED, LATE or NO_FEATURES.
+            An outcome.
 
         Raises:
             MemoryError: no memory.
             ValueError: features that do not fit.
         """
         outcome = self._run(self._handle, ctypes.byref(words))
-        if outcome > NO_FEATURES:
+        if outcome >= _NO_MEMORY:
             if outcome == _NO_MEMORY:
                 raise MemoryError("no memory for the answer to a request")
             raise ValueError("features that do not fit the snapshot")

@@ -1,7 +1,8 @@
 // Enrich → extract → look up → score → reply: a request's columns and the state of a version in, a packed reply out.
 //
 //     columns ─► features.cpp ─┬─► keys ─► rows of the near-cache, pooled ─┐
-//                              └─► item keys ─► kept partial results ──────┴─► network ─► probabilities ─► order ─► bytes
+//                              ├─► item keys ─► kept partial results ──────┼─► network ─► probabilities ─► order ─► bytes
+//                              └─► lists of keys and content, pooled ──────┘
 //
 // A call does no I/O. Where an input of features, a row or a partial result is missing it says so; the caller reads or
 // computes it, and calls again with what it found. Its arrays lie in the memory of its features.
@@ -10,14 +11,13 @@
 #include "request/calibration.hpp"
 #include "request/look_up.hpp"
 #include "request/partials.hpp"
+#include "request/pooled.hpp"
 
 #include <numeric>
 
 namespace {
 
 using livectr::forward::Network;
-using livectr::forward::Source;
-using namespace livectr::request;
 
 // Place of a field among the shared fields or the rows' own, and its number in the network.
 struct Field {
@@ -26,7 +26,7 @@ struct Field {
 
 // What requests with the same shared fields read at a version. It refers to its parts, which outlive it.
 struct Snapshot {
-    const VersionTables tables;
+    VersionTables tables;
     const Network* network;
     int64_t first;                         // value of a row at which a field's vector begins
     std::vector<Field> of_shared, of_own;  // fields that the network reads, without the items' own ones
@@ -36,6 +36,7 @@ struct Snapshot {
     int32_t fields;  // of the network: dense numbers have the numbers after them
     bool items;      // some features are the items': their partial results are given, or computed from the rows' own
     Calibration calibration;
+    PooledReads pooled;
 
     int64_t width() const { return int64_t(dense.size() + dense_of_items.size()); }
 };
@@ -49,6 +50,8 @@ struct Call {
     Partials* partials;           // of items; null: none are kept
     const float** kept;           // [rows], addresses of the items' partial results
     int64_t kept_is_given;        // else they are a result, null where there is none
+    const float* const* lists;    // of the network's pooling, vectors that were read for the call; null: they are found
+    int64_t most_pairs;           // of vectors of a list that all rows share, and rows
     const double* bids;           // [rows]; null: no reply is packed
     const int64_t* reply_fields;  // [3]
     const double* bounds;         // of a histogram of the probabilities, rising
@@ -59,7 +62,8 @@ struct Call {
     const float* lines;   // [2, rows], scale and shift of the logits' calibration; null: they are not calibrated
     const uint8_t* out;   // [bytes], reply if there are bids
     int64_t bytes;
-    double total;  // of the probabilities
+    int64_t list, listed;  // that has too many pairs, and its vectors
+    double total;          // of the probabilities
     double looked_up_at, scored_at;
 };
 
@@ -107,13 +111,20 @@ Outcome score(const Snapshot& of, Call& call) {
         return BAD_FEATURES;
     Arena& arena = memory_of(features);
     const int64_t rows = features.rows, size = forward_partial_size(of.network);
-    const int64_t most = of.of_own.size() + of.of_shared.size() + of.of_items.size() + 2;
+    const int64_t channels = of.pooled.pooling ? int64_t(of.pooled.pooling->channels.size()) : 0;
+    const int64_t most = of.of_own.size() + of.of_shared.size() + of.of_items.size() + 2 + channels;
 
+    PooledRequest pooled(of.pooled, features, call.lists, call.most_pairs);
+    if (const Outcome outcome = pooled.find_keys(call.list, call.listed)) return outcome;
     Vectors vectors{call.own_vectors, call.shared_vectors};
+    const float* sequences = nullptr;
     if (!vectors.own) {
-        auto* const out = arena.take<float>((tables.own * rows + tables.shared) * tables.dim);
-        if (const Outcome outcome = tables.look_up(features, call.deadline, out)) return outcome;
+        int64_t listed;
+        const FieldKeys* const of_sequences = pooled.sequences(tables, listed);
+        auto* const out = arena.take<float>((tables.own * rows + tables.shared + listed) * tables.dim);
+        if (const Outcome outcome = tables.look_up(features, call.deadline, of_sequences, out)) return outcome;
         vectors = {out, out + rows * tables.own * tables.dim};
+        sequences = vectors.shared + tables.shared * tables.dim;
     }
     auto* const own = arena.take<Source>(most);
     if (of.items && !call.kept_is_given) {
@@ -129,12 +140,18 @@ Outcome score(const Snapshot& of, Call& call) {
             for (int64_t row = 0; row < rows; ++row) call.kept[row] = partials + row * size;
         }
     }
+    if (channels)
+        if (const Outcome outcome = pooled.read(tables, sequences, of.first)) return outcome;
     call.looked_up_at = livectr::SwapLock::seconds();
 
     Source* end = add_fields(of, of.of_own, vectors.own, tables.own, own);
     end = add_dense(features, of.dense, of.fields, end);
     auto* const shared = arena.take<Source>(most);
-    const Source* const end_of_shared = add_fields(of, of.of_shared, vectors.shared, tables.shared, shared);
+    Source* end_of_shared = add_fields(of, of.of_shared, vectors.shared, tables.shared, shared);
+    if (channels)
+        if (const Outcome outcome = pooled.pool(tables, vectors.own, vectors.shared, of.first, call.deadline,
+                                                of.fields + 2, end, end_of_shared))
+            return outcome;
     auto* const logits = arena.take<float>(rows);
     const float* const* kept = of.items ? call.kept : nullptr;
     if (!forward_run(of.network, own, end - own, shared, end_of_shared - shared, kept, rows, logits)) return NO_MEMORY;
@@ -198,6 +215,29 @@ Snapshot* snapshot_new(livectr::SwapLock* lock, int64_t version, const void* tab
         return made.release();
     } catch (const std::bad_alloc&) {
         return nullptr;
+    }
+}
+
+// Adds a network's pooling. numbers: sequences, as pairs (shared, place), after their count; lists of (shared, place,
+// sequence, numbers, matrix), of which a sequence has no last two, and content has sequence -1; and queries of (shared,
+// place). Returns false without memory.
+bool snapshot_pool(Snapshot* to, const livectr::pooling::Pooling* pooling, const int64_t* numbers) {
+    try {
+        const auto place = [&] {
+            numbers += 2;
+            return FieldPlace{numbers[-2] != 0, numbers[-1]};
+        };
+        for (int64_t left = *numbers++; left > 0; --left) to->tables.read_sequence(place());
+        for (size_t l = 0; l < pooling->widths.size(); ++l, numbers += 3) {
+            const FieldPlace field = place();
+            to->pooled.lists.push_back({field, numbers[0], reinterpret_cast<const Numbers*>(numbers[1]),
+                                        reinterpret_cast<const float*>(numbers[2])});
+        }
+        for (int64_t i = 0; i < pooling->fields; ++i) to->pooled.queries.push_back(place());
+        to->pooled.pooling = pooling;
+        return true;
+    } catch (const std::bad_alloc&) {
+        return false;
     }
 }
 void snapshot_delete(Snapshot* snapshot) { delete snapshot; }

@@ -6,17 +6,20 @@ import ctypes
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from livectr.kernels.network.forward import ForwardNetwork, Kept
+from livectr.kernels.network.pooling import Pooling
 from livectr.kernels.network.reply import ReplyPacker
 from livectr.kernels.request.features import FeatureMemory
 from livectr.kernels.request.look_up import CompiledSnapshot
 from livectr.kernels.request.partials import Partials
+from livectr.kernels.request.select import ItemMatrix
 from livectr.kernels.request.swap_lock import SwapLock
-from livectr.kernels.runtime.arrays import address, addresses, bytes_at, copied
+from livectr.kernels.runtime.arrays import address, addresses, bytes_at, contiguous, copied
 from livectr.kernels.runtime.library import kernel_library
 from livectr.kernels.table.field_tables import FieldTables
 
@@ -77,17 +80,80 @@ class Lines:
     shift: F32
 
 
+@dataclass(frozen=True)
+class FieldPlace:
+    """Place of a field of a batch.
+
+    Args:
+        shared: among the fields that all rows share, else among the rows' own.
+        place: number among these.
+    """
+
+    shared: bool
+    place: int
+
+
+@dataclass(frozen=True)
+class ListRead:
+    """List as batches have it.
+
+    Args:
+        field: its keys.
+        content: vectors by id; None: vectors of the field's rows, which is a sequence of the tables.
+    """
+
+    field: FieldPlace
+    content: ItemMatrix | None = None
+
+
+@dataclass(frozen=True)
+class PooledReads:
+    """Lists that a network pools, of batches with an order of fields.
+
+    Args:
+        pooling: of the network.
+        lists: of `pooling.lists`.
+        queries: of `pooling.queries`.
+    """
+
+    pooling: Pooling
+    lists: Sequence[ListRead]
+    queries: Sequence[FieldPlace]
+
+    def numbers(self) -> tuple[I64, list[object]]:
+        """Numbers of `snapshot_pool`, and what must stay alive.
+
+        Raises:
+            ValueError: content of another width.
+        """
+        words, parts, sequences = list[int](), list[object](), list[FieldPlace]()
+        for read, values in zip(self.lists, self.pooling.lists, strict=True):
+            words += [read.field.shared, read.field.place]
+            if read.content is None:
+                words += [len(sequences), 0, 0]
+                sequences.append(read.field)
+                continue
+            vectors = contiguous(read.content.vectors, np.float32, (len(read.content.ids), values.width))
+            words += [-1, read.content.numbers.handle, address(vectors)]
+            parts += [read.content.numbers, vectors]
+        heads = [number for field in sequences for number in (field.shared, field.place)]
+        queries = [number for field in self.queries for number in (field.shared, field.place)]
+        return np.array([len(sequences), *heads, *words, *queries], np.int64), parts
+
+
 class Snapshot(CompiledSnapshot):
     """State of a version that scores candidates.
 
     Args:
         lock: over the rows of the tables.
         version: of the rows; when the lock has another one, the call says SUPERSEDED.
-        tables: reads the shared fields, each in block 1, then the rows' own in block 0.
+        tables: reads the shared fields, each in block 1, then the rows' own in block 0, then the sequences of
+            `pooled` in blocks of their own.
         shared: number of shared fields.
         network: of the version.
         reads: inputs of the network.
         lines: its calibration; None: it is not calibrated.
+        pooled: lists that the network pools; None: it has no such inputs.
 
     Raises:
         ValueError: rows without the network's values.
@@ -102,19 +168,27 @@ class Snapshot(CompiledSnapshot):
         network: ForwardNetwork,
         reads: Reads,
         lines: Lines | None = None,
+        pooled: PooledReads | None = None,
     ) -> None:
-        shape, own = network.shape, len(tables.fields) - shared
+        lists = () if pooled is None else pooled.lists
+        sequences = sum(read.content is None for read in lists)
+        shape, own = network.shape, len(tables.fields) - shared - sequences
         if tables.fields and not shape.wide <= reads.first <= tables.dim - shape.dim:
             raise ValueError(f"rows of {tables.dim} values have no {shape.dim} from {reads.first} on")
-        lists = reads.shared, reads.own, reads.items, reads.dense, reads.dense_of_items
-        sizes = (shared, own, tables.dim, reads.first, shape.fields, *map(len, lists), reads.has_items)
+        numbered = reads.shared, reads.own, reads.items, reads.dense, reads.dense_of_items
+        sizes = (shared, own, tables.dim, reads.first, shape.fields, *map(len, numbered), reads.has_items)
         segments, arrays = _segments(lines, shared, own)
         words, numbers = np.array((*sizes, *segments), np.int64), reads.numbers
         handle = _library().snapshot_new(
             lock.handle, version, tables.handle, network.handle, address(words), address(numbers), *arrays
         )
         calls = _library().snapshot_delete, _library().snapshot_score
-        super().__init__(handle, *calls, lock, tables, network)
+        super().__init__(handle, *calls, lock, tables, network, pooled)
+        if pooled is not None:
+            words, parts = pooled.numbers()
+            self._parts = self._parts, parts
+            if not _library().snapshot_pool(handle, pooled.pooling.handle, address(words)):
+                raise MemoryError("no memory for the lists of a snapshot")
 
 
 def _segments(lines: Lines | None, shared: int, own: int) -> tuple[tuple[int, int, int], list[int | None]]:
@@ -142,10 +216,13 @@ class _Words(ctypes.Structure):
         ("deadline", ctypes.c_double),
         *((name, ctypes.c_void_p) for name in ("own_vectors", "shared_vectors", "partials", "kept")),
         ("kept_is_given", ctypes.c_int64),
+        ("lists", ctypes.c_void_p),
+        ("most_pairs", ctypes.c_int64),
         *((name, ctypes.c_void_p) for name in ("bids", "reply_fields", "bounds")),
         ("bounds_count", ctypes.c_int64),
         *((name, ctypes.c_void_p) for name in ("counts", "logits", "lines", "out")),
         ("bytes", ctypes.c_int64),
+        *((name, ctypes.c_int64) for name in ("list", "listed")),
         *((name, ctypes.c_double) for name in ("total", "looked_up_at", "scored_at")),
     )
 
@@ -175,6 +252,7 @@ class ScoreCall:
             with the others.
         revenues: form of the reply; None: none is packed.
         bids: address of f64[rows], for the reply.
+        most_pairs: largest number of vectors of a list that all rows share, times rows.
 
     Attributes:
         words: arguments and results.
@@ -189,11 +267,14 @@ class ScoreCall:
         partials: Partials | None = None,
         revenues: Revenues | None = None,
         bids: int = 0,
+        most_pairs: int = 0,
     ) -> None:
         self.words = words = _Words(memory.at, _NEVER if deadline is None else deadline)
         self._parts: object = memory, partials, revenues
         self._features = memory.call
         self.counts: I64 | None = None
+        self._lists: Any = None
+        words.most_pairs = most_pairs
         if partials is not None:
             words.partials = partials.handle
         if revenues is not None:
@@ -231,6 +312,21 @@ class ScoreCall:
         self.words.own_vectors, self.words.shared_vectors = address(own), address(shared)
         self._parts = self._parts, own, shared
 
+    def give_lists(self, vectors: Sequence[F32 | None]) -> None:
+        """Give the vectors f32[n, width] of lists of the network's pooling; None: those of before.
+
+        Raises:
+            ValueError: an array is not in C order.
+        """
+        if self._lists is None:
+            self._lists = (ctypes.c_void_p * len(vectors))()
+            self.words.lists = ctypes.addressof(self._lists)
+        for place, given in enumerate(vectors):
+            if given is not None:
+                (at,) = addresses([(given, _F32, None)])
+                self._lists[place] = at or address(_NOTHING)
+        self._parts = self._parts, vectors
+
     def give_kept(self, kept: Kept) -> None:
         """Give the partial results of the rows' items, so that none are looked up."""
         self.words.kept, self.words.kept_is_given = address(kept.addresses), True
@@ -242,6 +338,7 @@ class ScoreCall:
 
 
 _NEVER = float("inf")
+_NOTHING = np.zeros(1, np.float32)
 
 
 @functools.cache
@@ -250,6 +347,8 @@ def _library() -> ctypes.CDLL:
     pointer = ctypes.c_void_p
     library.snapshot_new.restype = pointer
     library.snapshot_new.argtypes = [pointer, ctypes.c_int64, *[pointer] * 7]
+    library.snapshot_pool.restype = ctypes.c_bool
+    library.snapshot_pool.argtypes = [pointer, pointer, pointer]
     library.snapshot_delete.restype, library.snapshot_delete.argtypes = None, [pointer]
     library.snapshot_score.restype, library.snapshot_score.argtypes = ctypes.c_int64, [pointer, pointer]
     return library

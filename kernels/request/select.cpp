@@ -92,7 +92,7 @@ Outcome select(const Selector& of, Selection& call) {
     const float *own = call.own_vectors, *shared = call.shared_vectors;
     if (!own) {
         auto* const to = arena.take<float>((tables.own + tables.shared) * tables.dim);
-        if (const Outcome outcome = tables.look_up(features, call.deadline, to)) return outcome;
+        if (const Outcome outcome = tables.look_up(features, call.deadline, nullptr, to)) return outcome;
         own = to, shared = to + tables.own * tables.dim;
     }
     call.looked_up_at = livectr::SwapLock::seconds();

@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
 
 from livectr.kernels.request.look_up import (
     DONE,
+    EXPIRED,
     LATE,
+    MISSING_CONTENT,
     MISSING_ROWS,
     NO_FEATURES,
     SUPERSEDED,
+    TOO_MANY_PAIRS,
     CompiledSnapshot,
 )
 from livectr.kernels.request.score import Revenues, ScoreCall
@@ -27,11 +31,13 @@ from livectr.serving import metrics
 from livectr.serving.calls import RequestCall
 from livectr.serving.canary import SIDE
 from livectr.serving.request.features import FeatureRun
+from livectr.serving.request.inline_content import InlineContent
 from livectr.serving.score.item_stage import ItemStage
 from livectr.serving.score.look_up import VersionLookup
-from livectr.serving.score.plan_stages import PlanStages
+from livectr.serving.score.plan_stages import PlanStages, ReadingModel
 from livectr.serving.score.rank_scorer import RankScorer
 from livectr.serving.score.tower_scorer import TowerScorer
+from livectr.serving.version.batch import Vectors
 from livectr.serving.version.near_cache import SupersededError, late
 from livectr.store.layout import F32
 
@@ -45,6 +51,7 @@ def score_candidates(
     client: RequestCall,
     revenues: Revenues | None,
     bids: int = 0,
+    inline: InlineContent = MappingProxyType({}),
 ) -> tuple[ScoreCall, bool]:
     """Score n candidates at a version.
 
@@ -57,6 +64,7 @@ def score_candidates(
         client: call that is answered.
         revenues: form of the reply; None: none is packed.
         bids: address of f64[n], for the reply.
+        inline: content that the request carries.
 
     Returns:
         The call, which has the results; False if look-up rows of items may be missing.
@@ -65,22 +73,37 @@ def score_candidates(
         AnswerError: the status that the client receives.
         SupersededError: a row is newer than the version.
     """
-    order = plan.order(run.split.shared_fields, run.split.own_fields, ())
+    order = plan.order(run.split.shared_fields, run.split.own_fields, scorer.sequences)
     snapshot = scorer.snapshot(lookup.version, lookup.cache, order)
     store = None if items is None else items.partials(lookup)
     partials = None if store is None else store.partials
-    call = ScoreCall(run, client.deadline, partials, revenues, bids)
+    call = ScoreCall(run, client.deadline, partials, revenues, bids, plan.most_pairs)
     complete, computed = True, False
 
-    def compute_items() -> None:
+    def give_rows(vectors: Vectors) -> None:
+        call.give_vectors(vectors.pooled, vectors.once)
+        if order.sequences:
+            call.give_lists(scorer.sequence_vectors(order, vectors.lists))
+
+    def find(outcome: int) -> None:
         nonlocal complete, computed
+        if outcome == EXPIRED:
+            client.check("score", client.ends)
+            raise late()
+        if outcome == TOO_MANY_PAIRS:
+            name = scorer.lists[call.words.list].field
+            raise plan.too_many(name, call.words.listed, run.call.rows)
+        if outcome == MISSING_CONTENT:
+            content = plan.content(lookup, run.features(), scorer.content, inline)
+            call.give_lists([content[each.field].values if each.content else None for each in scorer.lists])
+            return
         assert items is not None and store is not None
         values = run.columns.candidates[items.column]
         found, complete = items.completed(lookup, store, values, call.item_keys, call.kept, run.row_name)
         call.give_kept(found)
         computed = True
 
-    _answer(lookup, plan, run, client, snapshot, call, compute_items)
+    _answer(lookup, plan, run, scorer, client, snapshot, call, give_rows, find)
     if store is not None and not computed:
         client.counts.append((metrics.ITEM_PARTIALS, ("kept", SIDE.get()), run.columns.size))
     return call, complete
@@ -116,18 +139,21 @@ def select_items(
         AnswerError: the status that the client receives.
         SupersededError: a row is newer than the version.
     """
-    snapshot = scorer.snapshot(
-        lookup.version, lookup.cache, plan.order(run.split.shared_fields, run.split.own_fields, ())
-    )
+    reads = scorer.reads["user"]
+    order = plan.order(run.split.shared_fields, run.split.own_fields, reads.sequences)
+    snapshot = scorer.snapshot(lookup.version, lookup.cache, order)
     call = SelectCall(snapshot, run, more, client.deadline, wanted)
     complete = True
 
-    def compute_items() -> None:
+    def find(outcome: int) -> None:
         nonlocal complete
         found, complete = vectors(call.unknown)
         call.give_items(found)
 
-    _answer(lookup, plan, run, client, snapshot, call, compute_items)
+    def give_rows(vectors: Vectors) -> None:
+        call.give_vectors(vectors.pooled, vectors.once)
+
+    _answer(lookup, plan, run, reads, client, snapshot, call, give_rows, find)
     return call, complete
 
 
@@ -135,10 +161,12 @@ def _answer(
     lookup: VersionLookup,
     plan: PlanStages,
     run: FeatureRun,
+    model: ReadingModel,
     client: RequestCall,
     snapshot: CompiledSnapshot,
     call: ScoreCall | SelectCall,
-    compute_items: Callable[[], None],
+    give_rows: Callable[[Vectors], None],
+    find: Callable[[int], None],
 ) -> None:
     """Make a call until it has all that it needs; rows that are not in memory are read.
 
@@ -146,10 +174,12 @@ def _answer(
         lookup: version that answers.
         plan: of the run's features.
         run: features of the request.
+        model: that reads the features.
         client: gets the ends of the stages.
         snapshot: that answers.
-        call: gets the rows that are read.
-        compute_items: gives the call what it misses of items.
+        call: that is made.
+        give_rows: gives it rows that were read.
+        find: gives it what another outcome says is missing.
 
     Raises:
         As `score_candidates`.
@@ -165,12 +195,12 @@ def _answer(
             plan.read(lookup, run)
             read += 0 if lookup.prefetched is None else lookup.add_prefetched()
         elif outcome == MISSING_ROWS:
-            looked_up, vectors = True, lookup.vectors(plan.batch(run), read)
-            call.give_vectors(vectors.pooled, vectors.once)
+            looked_up = True
+            give_rows(lookup.vectors(plan.batch(run, model), read))
         else:
-            compute_items()
+            find(outcome)
     if not looked_up:
-        lookup.cache.count_look(functools.partial(plan.batch, run), read)
+        lookup.cache.count_look(functools.partial(plan.batch, run, model), read)
     words, features = call.words, run.call
     client.ends += (
         ("enrich", features.enriched_at),

@@ -6,7 +6,7 @@ The same three stages give the inputs of a whole ranking model, of its items' pa
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,6 +14,7 @@ from livectr.ingest.extract.sharing import SharedFeatures
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
+from livectr.kernels.request.score import FieldPlace
 from livectr.serving.errors import RequestError
 from livectr.serving.limits import RequestLimits
 from livectr.serving.request.features import Extracted, FeatureRun, RequestFeatures
@@ -48,7 +49,7 @@ class ReadingModel(Protocol):
         """Running statistics of the pipeline's features."""
 
     @property
-    def sequences(self) -> Collection[str]:
+    def sequences(self) -> tuple[str, ...]:
         """Fields of which the model reads the vector of each key."""
 
     @property
@@ -80,12 +81,14 @@ class FieldOrder:
         fields: pairs (field name, table name).
         sequences: places in `fields` of the fields that the model reads as sequences.
         shared, own: numbers in the pipeline of the shared fields, and of the others.
+        places: name → place of the field, also of those whose content alone is read.
     """
 
     fields: tuple[tuple[str, str], ...]
     sequences: tuple[int, ...]
     shared: tuple[int, ...]
     own: tuple[int, ...]
+    places: Mapping[str, FieldPlace]
 
 
 def not_timed(*ends: tuple[str, float]) -> None:
@@ -103,8 +106,9 @@ class PlanStages:
     Attributes:
         features: of the part.
         order: gives the order of the fields of some features, by the numbers of the shared fields, the
-            numbers of the others, and the fields that the model reads as sequences; without fields whose
-            content alone is read.
+            numbers of the others, and the fields that a model reads as sequences, which need not be there;
+            without fields whose content alone is read.
+        most_pairs: largest number of values of a context's list, times rows that look at it.
     """
 
     def __init__(
@@ -117,6 +121,7 @@ class PlanStages:
         pipeline, plan = sources.pipeline, part.plan
         self.roots = plan.roots
         self._limits = sources.limits
+        self.most_pairs = sources.limits.pairs
         self._model = model
         self.features = RequestFeatures(
             pipeline, plan, sources.reader, sources.lookup_rows, sources.limits, item_column
@@ -185,10 +190,10 @@ class PlanStages:
             features, vectors, features.own.dense, lists, content, extracted.complete, extracted.read_at
         )
 
-    def batch(self, run: FeatureRun) -> Batch:
-        """Batch of the keys of a run's features."""
-        order, features = self.ordered(run.features())
-        return Batch.joined(order.fields, (), features.shared, features.own)
+    def batch(self, run: FeatureRun, model: ReadingModel) -> Batch:
+        """Batch of the keys of a run's features, with the sequences that a model reads."""
+        order, features = self.ordered(run.features(), model.sequences)
+        return Batch.joined(order.fields, order.sequences, features.shared, features.own)
 
     def ordered(
         self, features: SharedFeatures, sequences: tuple[str, ...] = ()
@@ -199,11 +204,10 @@ class PlanStages:
         return self.order(features.shared_fields, features.own_fields, sequences), features
 
     def _vectors(
-        self, lookup: VersionLookup, features: SharedFeatures, sequences: Collection[str]
+        self, lookup: VersionLookup, features: SharedFeatures, sequences: tuple[str, ...]
     ) -> tuple[FieldVectors, dict[str, RaggedVectors]]:
         """Pooled vectors of all fields, and by field the lists that the model reads."""
-        read = tuple(name for name in sequences if name in self._index)
-        order, features = self.ordered(features, read)
+        order, features = self.ordered(features, sequences)
         batch = Batch.joined(order.fields, order.sequences, features.shared, features.own)
         vectors = lookup.vectors(batch)
         lists = {}
@@ -232,7 +236,12 @@ class PlanStages:
             own: numbers in the plan of the other fields.
             read: fields that the model reads as sequences.
         """
-        count = len(self._fields)
+        names, count = list(self._index), len(self._fields)
+        places = {
+            names[number]: FieldPlace(is_shared, place)
+            for is_shared, numbers in ((True, shared), (False, own))
+            for place, number in enumerate(numbers)
+        }
         shared, own = (tuple(i for i in numbers if i < count) for numbers in (shared, own))
         fields = tuple(self._fields[i] for i in (*shared, *own))
         return FieldOrder(
@@ -240,6 +249,7 @@ class PlanStages:
             tuple(place for place, (name, _) in enumerate(fields) if name in read),
             tuple(self._numbers[i] for i in shared),
             tuple(self._numbers[i] for i in own),
+            places,
         )
 
     def content(
@@ -271,10 +281,14 @@ class PlanStages:
     def _broadcast(self, field: str, vectors: RaggedVectors, rows: int) -> RaggedVectors:
         """Share a context's list among all candidates. Raises RequestError beyond the limit of pairs."""
         size = len(vectors.values)
-        if size * rows > self._limits.pairs:
-            raise RequestError(
-                "context",
-                f"feature {field} has {size} values, too many to be looked at from {rows} "
-                f"candidates; send fewer (max_values is {self._limits.values})",
-            )
+        if size * rows > self.most_pairs:
+            raise self.too_many(field, size, rows)
         return vectors.broadcast(rows)
+
+    def too_many(self, field: str, size: int, rows: int) -> RequestError:
+        """Error of a context's list of `size` values that is too long for so many rows."""
+        return RequestError(
+            "context",
+            f"feature {field} has {size} values, too many to be looked at from {rows} "
+            f"candidates; send fewer (max_values is {self._limits.values})",
+        )

@@ -200,7 +200,8 @@ class PreRanker:
         if query.keys is not None:
             size = len(query.keys)
         else:
-            size = (0 if version.items is None else len(version.items)) - len(query.excluded)
+            items = version.items
+            size = (0 if items is None else len(items)) - len(query.excluded)
         complete = complete and read and lookup.complete
         best, keys = selected.best
         reply = selected.reply() if fields is not None else b""

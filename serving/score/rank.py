@@ -214,7 +214,7 @@ class Ranker:
         plan = self._whole if items is None else self._rest
         run = plan.features.begin(query.columns, scorer.statistics, query.row_name)
         scored, complete = score_candidates(
-            lookup, scorer, plan, run, items, call, self._revenues if bids else None, bids
+            lookup, scorer, plan, run, items, call, self._revenues if bids else None, bids, query.content
         )
         logits, reply = (_NO_LOGITS, scored.reply()) if bids else (scored.logits, b"")
         lines = None if bids else scored.lines

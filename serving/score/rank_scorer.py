@@ -5,7 +5,7 @@ A server holds all fields, so ⊕ is the identity; see `models.base`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -16,7 +16,8 @@ from livectr.ingest.extract.sharing import SharedFeatures
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.segments import NO_SEGMENT, segments
 from livectr.kernels.network.forward import Kept
-from livectr.kernels.request.score import Lines, Snapshot
+from livectr.kernels.network.pooling import Pooling, VectorList
+from livectr.kernels.request.score import Lines, ListRead, PooledReads, Snapshot
 from livectr.models.configs import model_configs
 from livectr.models.forward import ItemFeatures, compiled_forward
 from livectr.models.inputs import Columns, Gathered
@@ -25,6 +26,7 @@ from livectr.serving.score.inputs import FieldVectors, Lists, ragged, slices
 from livectr.serving.score.plan_stages import FieldOrder
 from livectr.serving.score.published import loaded_role, published_statistics, served_slices
 from livectr.serving.score.snapshots import Snapshots
+from livectr.serving.version.batch import RaggedVectors
 from livectr.serving.version.loader import ModelVersion
 from livectr.serving.version.near_cache import NearCache
 from livectr.store.calibration import PREFIX, SegmentMaps
@@ -50,7 +52,7 @@ class RankScorer(Snapshots[Snapshot]):
         name: its class and the pipeline's fingerprint; the role of a challenger stands before it.
         sequences: fields of which the model reads the vector of each key.
         content: fields of which the model reads the content.
-        in_one_call: a compiled call computes the model from pooled vectors and dense features alone.
+        in_one_call: a compiled call computes the whole model.
         maps: calibration of its logits; None: the version is not calibrated.
 
     Raises:
@@ -83,7 +85,8 @@ class RankScorer(Snapshots[Snapshot]):
         model = configs[role].build(plan.fields, plan.fields, plan.dense_names, True, 0)
         self._model = loaded_role(model, dense, role)
         self._forward = compiled_forward(self._model, len(plan.fields), len(plan.dense_names), items)
-        self.in_one_call = self._forward is not None and not self._gathers
+        self._pooling = None if self._forward is None else self._forward.pooling
+        self.in_one_call = self._forward is not None and (not self._gathers or self._pooling is not None)
         self.statistics = published_statistics(pipeline, dense)
         self.maps = SegmentMaps.from_arrays({n: t.numpy() for n, t in dense.items() if n.startswith(PREFIX)})
         self._segment = pipeline.segment_field
@@ -97,15 +100,36 @@ class RankScorer(Snapshots[Snapshot]):
     def make_snapshot(self, version: ModelVersion, cache: NearCache, order: FieldOrder) -> Snapshot:
         """See `Snapshots.make_snapshot`."""
         assert self._forward is not None  # the model is computed in one call
+        pooling = self._pooling
         return Snapshot(
             cache.lock,
             version.number,
-            cache.field_tables(order.fields, (), len(order.shared)),
+            cache.field_tables(order.fields, order.sequences, len(order.shared)),
             len(order.shared),
             self._forward.network,
             self._forward.reads(order.own, order.shared, self._slice.start),
             None if self.maps is None else self._lines(self.maps, order),
+            None if pooling is None else _pooled_reads(pooling, version, order),
         )
+
+    @property
+    def lists(self) -> tuple[VectorList, ...]:
+        """Lists that a compiled call pools."""
+        return () if self._pooling is None else self._pooling.lists
+
+    def sequence_vectors(self, order: FieldOrder, rows: Sequence[RaggedVectors]) -> list[F32 | None]:
+        """Vectors of `lists` that are sequences, out of the rows of all sequences; None of the others.
+
+        Args:
+            order: of the batch's fields.
+            rows: of each sequence.
+        """
+        names = [order.fields[place][0] for place in order.sequences]
+        values = {name: part.values[:, self._slice] for name, part in zip(names, rows, strict=True)}
+        return [
+            None if each.content else np.ascontiguousarray(values[each.field][:, -each.width :])
+            for each in self.lists
+        ]
 
     def _lines(self, maps: SegmentMaps, order: FieldOrder) -> Lines:
         """Calibration of batches with fields in an order."""
@@ -159,7 +183,7 @@ class RankScorer(Snapshots[Snapshot]):
         Raises:
             DeadlineError, CancelledError: the deadline of the thread's call passed, or its client cancelled.
         """
-        if self.in_one_call:  # nothing is torch's, and nothing is copied
+        if self.in_one_call and not self._gathers:  # nothing is torch's, and nothing is copied
             assert self._forward is not None
             return self._forward.logits(*vectors.parts, dense, None, self._slice.start, kept)
         with torch.inference_mode():
@@ -239,6 +263,18 @@ class RankScorer(Snapshots[Snapshot]):
         sequences = {name: ragged(lists[name], self._slice) for name in gathers.sequences}
         ragged_content = {name: ragged(content[name]) for name in gathers.content}
         return Gathered(pooled, sequences, dense if gathers.dense else None, ragged_content)
+
+
+def _pooled_reads(pooling: Pooling, version: ModelVersion, order: FieldOrder) -> PooledReads:
+    """Lists of batches with fields in an order, at a version."""
+    matrices = {
+        field: content.published.matrix for content in version.content.values() for field in content.fields
+    }
+    lists = [
+        ListRead(order.places[each.field], matrices[each.field] if each.content else None)
+        for each in pooling.lists
+    ]
+    return PooledReads(pooling, lists, [order.places[name] for name in pooling.queries])
 
 
 def rank_scorer(version: ModelVersion) -> RankScorer:

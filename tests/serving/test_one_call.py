@@ -8,9 +8,11 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import pytest
 
 from livectr.client.clients import RankClient, column_of
@@ -29,8 +31,9 @@ from livectr.serving.score.rank_scorer import RankScorer
 from livectr.serving.score.tower_scorer import TowerScorer
 from livectr.serving.version.follower import VersionFollower
 from livectr.trainer.des.step import DesStep
+from tests.serving import content_world
 from tests.serving.display_pipeline import pipeline
-from tests.serving.display_requests import ADS, CONTEXT, POSITIONS
+from tests.serving.display_requests import ADS, CONTEXT, POSITIONS, in_request_order, sigmoid
 from tests.serving.display_world import World, publication
 from tests.serving.publication import Publication
 from tests.waiting import left_s
@@ -53,9 +56,11 @@ NO_HISTORY = Pipeline(
 
 
 @contextmanager
-def following(role: str, redis_url: str) -> Iterator[tuple[ServeOptions, VersionFollower]]:
+def following(
+    role: str, redis_url: str, of: Pipeline = pipeline
+) -> Iterator[tuple[ServeOptions, VersionFollower]]:
     options = ServeOptions(redis_url)
-    follower = version_follower(role, pipeline, options)
+    follower = version_follower(role, of, options)
     follower.start()
     try:
         assert follower.wait_ready(left_s())
@@ -115,6 +120,24 @@ def test_a_request_whose_rows_are_in_memory_takes_few_calls_of_python(redis_url:
 
     assert len(pb.RankResponse.FromString(reply).index) == len(ADS)
     assert len(calls) <= MOST_CALLS, "\n".join(calls)
+
+
+def test_images_take_no_more_calls_of_python(redis_url: str, tmp_path: Path) -> None:
+    world = content_world.World(content_world.make_store(tmp_path / "images"))
+    published = content_world.publication(redis_url)
+    clicked = [ad + 5000 for ad in content_world.ADS if ad % 5][:6]
+    published.history(content_world.IMAGES, 3, clicked, [content_world.NOW_MS - 6 + i for i in range(6)])
+    world.publish(published)
+    ads = [ad for ad in content_world.ADS if ad % 5]  # whose images have vectors
+    asked = request({"user_id": 3, "ts": content_world.NOW_MS}, {"ad_id": ads})
+    with following("rank", redis_url, content_world.pipeline) as (options, follower):
+        ranker = Ranker(content_world.pipeline, follower, options)
+        reply, calls = counted(lambda: answer(ranker, asked))
+
+    assert len(calls) <= MOST_CALLS, "\n".join(calls)
+    expected = world.logits("rank", world.columns(3, ads, clicked))
+    found = in_request_order(pb.RankResponse.FromString(reply))
+    np.testing.assert_allclose(found, sigmoid(expected), atol=1e-6)
 
 
 @pytest.mark.parametrize("asked", [ADS, None])
@@ -199,7 +222,7 @@ def test_a_scorer_is_freed_with_its_last_owner(redis_url: str, world: World, rol
         version, cache = follower.served()
         kind = RankScorer if role == "rank" else TowerScorer
         scorer = kind(pipeline, version.dense)
-        assert scorer.snapshot(version, cache, FieldOrder((), (), (), ())) is not None
+        assert scorer.snapshot(version, cache, FieldOrder((), (), (), (), {})) is not None
         freed = weakref.ref(scorer)
         gc.disable()
         try:

@@ -88,7 +88,7 @@ def score_candidates(
     def find(outcome: int) -> None:
         nonlocal complete, computed
         if outcome == EXPIRED:
-            client.check("score", client.ends)
+            client.check("score")
             raise late()
         if outcome == TOO_MANY_PAIRS:
             name = scorer.lists[call.words.list].field
@@ -184,27 +184,26 @@ def _answer(
     Raises:
         As `score_candidates`.
     """
-    looked_up = False
+    looked_up, features = False, run.call
     read = 0 if lookup.prefetched is None else lookup.add_prefetched()
-    while (outcome := snapshot.answer(call.words)) != DONE:
-        if outcome == SUPERSEDED:
-            raise SupersededError
-        if outcome == LATE:
-            raise late()
-        if outcome == NO_FEATURES:
-            plan.read(lookup, run)
-            read += 0 if lookup.prefetched is None else lookup.add_prefetched()
-        elif outcome == MISSING_ROWS:
-            looked_up = True
-            give_rows(lookup.vectors(plan.batch(run, model), read))
-        else:
-            find(outcome)
+    try:
+        while (outcome := snapshot.answer(call.words)) != DONE:
+            if outcome == SUPERSEDED:
+                raise SupersededError
+            if outcome == LATE:
+                raise late()
+            if outcome == NO_FEATURES:
+                plan.read(lookup, run)
+                read += 0 if lookup.prefetched is None else lookup.add_prefetched()
+            elif outcome == MISSING_ROWS:
+                looked_up = True
+                give_rows(lookup.vectors(plan.batch(run, model), read))
+            else:
+                find(outcome)
+    finally:
+        if features.extracted:  # an attempt that fails has these stages, too
+            client.ends += ("enrich", features.enriched_at), ("extract", features.extracted_at)
     if not looked_up:
         lookup.cache.count_look(functools.partial(plan.batch, run, model), read)
-    words, features = call.words, run.call
-    client.ends += (
-        ("enrich", features.enriched_at),
-        ("extract", features.extracted_at),
-        ("look_up", words.looked_up_at),
-        ("score", words.scored_at),
-    )
+    words = call.words
+    client.ends += ("look_up", words.looked_up_at), ("score", words.scored_at)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,12 +25,14 @@ from livectr.serving.app import App
 from livectr.serving.calls import RequestCall
 from livectr.serving.options import ServeOptions
 from livectr.serving.score.followers import version_follower
+from livectr.serving.score.look_up import VersionLookup
 from livectr.serving.score.plan_stages import FieldOrder
 from livectr.serving.score.prerank import PreRanker
-from livectr.serving.score.rank import Ranker
+from livectr.serving.score.rank import Ranker, RankQuery
 from livectr.serving.score.rank_scorer import RankScorer
 from livectr.serving.score.tower_scorer import TowerScorer
 from livectr.serving.version.follower import VersionFollower
+from livectr.serving.version.near_cache import SupersededError
 from livectr.trainer.des.step import DesStep
 from tests.serving import content_world
 from tests.serving.display_pipeline import pipeline
@@ -159,6 +162,21 @@ def test_a_request_for_a_users_best_items_takes_few_calls_of_python(
 
     assert len(pb.PreRankResponse.FromString(reply).ids.values) == 10
     assert len(calls) <= MOST_CALLS, "\n".join(calls)
+
+
+def test_stages_of_an_attempt_that_is_superseded_count(redis_url: str, world: World) -> None:
+    world.publish(publication(redis_url))
+    asked = request(CONTEXT, {"ad_id": ADS, "position": POSITIONS})
+    with ranking(redis_url) as (ranker, follower):
+        answer(ranker, asked)
+        version, cache = follower.served()
+        cache.advance(version.number + 1, {}, {})
+        call = RequestCall("rank", began=time.perf_counter())
+        query = RankQuery(ranker.schema.reader.read(asked), {})
+        with pytest.raises(SupersededError):
+            ranker.scores(VersionLookup(version, cache, follower.reader), query, call, whole=False)
+    assert [stage for stage, _ in call.ends] == ["enrich", "extract"]
+    assert call.began < call.ends[0][1] <= call.ends[1][1] <= time.perf_counter()
 
 
 class Calls:

@@ -57,6 +57,8 @@ inline bool find_keys(const FeatureCall& features, FieldPlace of, FieldKeys& out
 // Tables of a version, for requests with some fields. They outlive it. Of the features' fields the first ones are looked
 // up; of the others only content is read.
 struct VersionTables {
+    static constexpr int64_t MANY = 1 << 14;
+
     SwapLock* lock;
     int64_t version;
     const void* tables;                 // reads the shared fields, then the rows' own; null: there are no fields
@@ -93,11 +95,13 @@ struct VersionTables {
         for (int64_t s = 0; s < listed; ++s) more += rows[2 + s] = of_sequences[s].size();
         const int32_t* offsets = features.shared_offsets;
         const int64_t* all = features.shared_keys;
+        std::unique_ptr<int64_t[]> many;  // many keys are given back at once: the arena keeps what it gave
         if (!shared && !listed) {
             offsets = features.own_offsets, all = features.own_keys;
         } else if (own || listed) {
             auto* const to = arena.take<int32_t>(shared + own_cells + more + 1);
-            auto* const of_all = arena.take<int64_t>(count + more);
+            if (count + more > MANY) many.reset(new int64_t[size_t(count + more)]);
+            int64_t* const of_all = many ? many.get() : arena.take<int64_t>(count + more);
             std::copy_n(features.shared_offsets, shared, to);
             for (int64_t i = 0; i <= own_cells; ++i) to[shared + i] = first + features.own_offsets[i];
             std::copy_n(features.shared_keys, first, of_all);

@@ -38,6 +38,9 @@ class CompiledSnapshot:
         delete: frees it.
         run: makes a call.
         parts: that the state refers to.
+
+    Attributes:
+        handle: as given.
     """
 
     def __init__(
@@ -49,7 +52,7 @@ class CompiledSnapshot:
     ) -> None:
         if not handle:
             raise MemoryError("no memory for a snapshot")
-        self._handle, self._run, self._parts = handle, run, parts
+        self.handle, self._run, self._parts = handle, run, parts
         weakref.finalize(self, delete, handle)
 
     def answer(self, words: ctypes.Structure) -> int:
@@ -65,9 +68,14 @@ class CompiledSnapshot:
             MemoryError: no memory.
             ValueError: features that do not fit.
         """
-        outcome = self._run(self._handle, ctypes.byref(words))
-        if outcome >= _NO_MEMORY:
-            if outcome == _NO_MEMORY:
-                raise MemoryError("no memory for the answer to a request")
-            raise ValueError("features that do not fit the snapshot")
-        return outcome
+        outcome = self._run(self.handle, ctypes.byref(words))
+        return outcome if outcome < _NO_MEMORY else checked(outcome)
+
+
+def checked(outcome: int) -> int:
+    """Outcome of a call that a caller may handle; raises as `CompiledSnapshot.answer`."""
+    if outcome >= _NO_MEMORY:
+        if outcome == _NO_MEMORY:
+            raise MemoryError("no memory for the answer to a request")
+        raise ValueError("features that do not fit the snapshot")
+    return outcome

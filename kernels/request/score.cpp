@@ -9,9 +9,8 @@
 #include "network/forward.hpp"
 #include "network/reply.hpp"
 #include "request/calibration.hpp"
-#include "request/look_up.hpp"
-#include "request/partials.hpp"
 #include "request/pooled.hpp"
+#include "request/score.hpp"
 
 #include <numeric>
 
@@ -24,8 +23,10 @@ struct Field {
     int32_t place, number;
 };
 
+}  // namespace
+
 // What requests with the same shared fields read at a version. It refers to its parts, which outlive it.
-struct Snapshot {
+struct livectr::request::Snapshot {
     VersionTables tables;
     const Network* network;
     int64_t first;                         // value of a row at which a field's vector begins
@@ -41,31 +42,7 @@ struct Snapshot {
     int64_t width() const { return int64_t(dense.size() + dense_of_items.size()); }
 };
 
-// Arguments and results, all of 8 bytes; score.py's `_Words`.
-struct Call {
-    FeatureCall* features;
-    double deadline;              // instant of the steady clock in seconds
-    const float* own_vectors;     // [rows, own, dim]; null: they are looked up
-    const float* shared_vectors;  // [shared, dim]
-    Partials* partials;           // of items; null: none are kept
-    const float** kept;           // [rows], addresses of the items' partial results
-    int64_t kept_is_given;        // else they are a result, null where there is none
-    const float* const* lists;    // of the network's pooling, vectors that were read for the call; null: they are found
-    int64_t most_pairs;           // of vectors of a list that all rows share, and rows
-    const double* bids;           // [rows]; null: no reply is packed
-    const int64_t* reply_fields;  // [3]
-    const double* bounds;         // of a histogram of the probabilities, rising
-    int64_t bounds_count;
-    int64_t* counts;  // [bounds_count + 1], result if there are bids
-    // Results, in the features' memory.
-    const float* logits;  // [rows]
-    const float* lines;   // [2, rows], scale and shift of the logits' calibration; null: they are not calibrated
-    const uint8_t* out;   // [bytes], reply if there are bids
-    int64_t bytes;
-    int64_t list, listed;  // that has too many pairs, and its vectors
-    double total;          // of the probabilities
-    double looked_up_at, scored_at;
-};
+namespace {
 
 // Vectors of the rows' own fields and of the shared fields.
 struct Vectors {
@@ -103,7 +80,7 @@ void count_values(const double* values, int64_t rows, const double* bounds, int6
     }
 }
 
-Outcome score(const Snapshot& of, Call& call) {
+Outcome score(const Snapshot& of, Scoring& call) {
     if (features_answer(call.features) != EXTRACTED) return NO_FEATURES;
     const FeatureCall& features = *call.features;
     const VersionTables& tables = of.tables;
@@ -242,7 +219,7 @@ bool snapshot_pool(Snapshot* to, const livectr::pooling::Pooling* pooling, const
 }
 void snapshot_delete(Snapshot* snapshot) { delete snapshot; }
 
-int64_t snapshot_score(const Snapshot* snapshot, Call* call) {
+int64_t snapshot_score(const Snapshot* snapshot, Scoring* call) {
     return outcome_of([&] { return score(*snapshot, *call); });
 }
 }

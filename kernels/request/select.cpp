@@ -10,6 +10,7 @@
 #include "network/tower.hpp"
 #include "protobuf/packed.hpp"
 #include "request/look_up.hpp"
+#include "request/select.hpp"
 
 #include <cmath>
 
@@ -18,8 +19,10 @@ namespace {
 using namespace livectr::request;
 using livectr::Tower;
 
+}  // namespace
+
 // State of a version, as requests with the same shared fields read it. It refers to its parts, which outlive it.
-struct Selector {
+struct livectr::request::Selector {
     const VersionTables tables;
     const Tower* tower;
     int64_t first, dim;           // value of a row at which a field's vector begins, and its numbers
@@ -31,28 +34,7 @@ struct Selector {
     int64_t count;
 };
 
-// Arguments and results; select.py's `_Words`.
-struct Selection {
-    FeatureCall* features;
-    const float* more;  // [width], inputs of the tower besides fields; null: the dense numbers
-    int64_t width;
-    double deadline;              // instant of the steady clock in seconds
-    const float* own_vectors;     // [own, dim]; null: they are looked up
-    const float* shared_vectors;  // [shared, dim]
-    const int64_t* candidates;    // [asked], ids of items; null: all items
-    int64_t asked;
-    const float* cold;         // vectors of the candidates that have none, in turn; null: they are not known
-    const uint32_t* excluded;  // [unwanted], ascending rows of all items
-    int64_t unwanted, k;
-    const int64_t* reply_fields;  // index, ids (0: none are packed), the ids' values, score; null: no reply is packed
-    uint32_t* rows;               // [asked], results: rows of the candidates
-    int64_t* positions;           // [k], results: places of the best in the candidates, or their rows,
-    int64_t* ids;                 // [k], their ids,
-    float* scores;                // [k], and scores
-    uint8_t* out;                 // result if there are reply_fields
-    int64_t found, unknown, bytes;
-    double looked_up_at, scored_at;
-};
+namespace {
 
 // Packs the selection; select.py's `most_bytes` bounds the result.
 int64_t pack(const Selection& of) {

@@ -50,7 +50,7 @@ from livectr.serving.errors import RequestError, foreign_values
 from livectr.serving.limits import DEFAULT, RequestLimits
 from livectr.serving.request.lookup_rows import LookupQuery, LookupResult, LookupRows
 from livectr.serving.request.lookup_table import LookupTable
-from livectr.serving.request.parse import GivenColumns, Request, RequestColumns
+from livectr.serving.request.parse import GivenColumns, Request, RequestColumns, SelectedColumns
 from livectr.serving.version.prefetch import PrefetchedRows, PrefetchKeys
 from livectr.serving.version.reader import Reader
 from livectr.store.layout import I64, decode_history
@@ -61,8 +61,9 @@ _MOST_SPLITS = 256
 _NO_NUMBERS = np.empty((1, 0), np.float32)
 _NO_COLUMNS = GivenColumns(0, {}, {}, 0)
 _NOT_OBSERVED = np.empty((0, 1), np.int64)
-_SplitKey = tuple[RequestParser | None, bytes | frozenset[str], bool]
-"""Parser of a request and the part of each column, or columns of its candidates; is there one candidate?"""
+_SplitKey = tuple[RequestParser | None, bytes | frozenset[str], bool, bool]
+"""Parser of a request and the part of each column, or columns of its candidates; is there one candidate? Were
+candidates selected?"""
 Prefetch = Callable[[I64], PrefetchKeys | None]
 """Key of the user → embedding rows to read in the round trip of look-up rows; None: none."""
 
@@ -119,6 +120,7 @@ class FeatureRun(FeatureMemory):
         row_name: name in the request of the row with a given index, for error messages.
         began: instant of time.monotonic() at which the look-up rows were looked at.
         result: rows and histories that were read; None: nothing had to be read.
+        histories: values of the plan's histories.
     """
 
     split: _Split
@@ -133,6 +135,7 @@ class FeatureRun(FeatureMemory):
         self.row_name: Callable[[int], str] = str
         self.began = 0.0
         self.result: LookupResult | None = None
+        self.histories: list[bytes] = []
         self.tables: list[LookupTable] = []
         self.owners: object = None
 
@@ -141,6 +144,14 @@ class FeatureRun(FeatureMemory):
         self.engine, self.context, call = engine, Context(engine), self.call
         call.extract, call.gather, call.gather_shared = engine.addresses
         call.context_of_plan = self.context.handle
+
+    def give_histories(self, values: list[bytes | None]) -> None:
+        """Give the values of the plan's histories."""
+        self.histories = [value or b"" for value in values]
+        values_at = (ctypes.c_char_p * max(len(values), 1))(*self.histories)
+        sizes = np.array([*map(len, self.histories), 0], np.int64)
+        self.call.values, self.call.value_bytes = ctypes.addressof(values_at), address(sizes)
+        self.owners = self.owners, values_at, sizes
 
     def features(self) -> SharedFeatures:
         """Copy of the features that were extracted."""
@@ -252,10 +263,13 @@ class RequestFeatures:
         call.rows, call.now_ms, call.extracted = columns.size, columns.now_ms, 0
         call.slots = call.values = None
         if isinstance(columns, Request):
-            key: _SplitKey = (columns.parser, columns.parts, columns.size == 1)
+            key: _SplitKey = (columns.parser, columns.parts, columns.size == 1, False)
+            call.context, call.candidates = columns.columns_at
+        elif isinstance(columns, SelectedColumns):
+            key = (columns.request.parser, columns.request.parts, columns.size == 1, True)
             call.context, call.candidates = columns.columns_at
         else:
-            key = (None, frozenset(columns.candidates), columns.size == 1)
+            key = (None, frozenset(columns.candidates), columns.size == 1, False)
             call.context, call.candidates = self._given(run, columns)
         split = self._splits.get(key) or self._split_of(columns, key)
         call.places, call.shares, call.fields, call.own, call.shared = split.words
@@ -272,12 +286,15 @@ class RequestFeatures:
             call.states = self._states_of(run, statistics)
         return run
 
-    def read(self, run: FeatureRun, prefetch: Prefetch) -> PrefetchedRows | None:
+    def read(
+        self, run: FeatureRun, prefetch: Prefetch, beside: tuple[RequestFeatures, FeatureRun] | None = None
+    ) -> PrefetchedRows | None:
         """Read the inputs that a call misses, and give them to it.
 
         Args:
             run: whose call has failed.
             prefetch: asked when Redis is read.
+            beside: run of another plan for the same user, which gets its histories in the same round trip.
 
         Returns:
             Embedding rows that were read in the same round trip; None: no prefetch, or Redis was down.
@@ -289,19 +306,27 @@ class RequestFeatures:
         call, outcome = run.call, run.call.outcome
         if outcome != MISSING_INPUTS or run.result is not None:
             self._refuse(run, outcome)
-        run.result = result = self._read(run, prefetch)
+        names = self._history_names(run)
+        others = [] if beside is None else beside[0]._history_names(run)
+        more = [name for name in others if name not in names]
+        run.result = result = self._read(run, prefetch, [*names, *more])
         CALL.get().check("enrich")  # a read may have taken long
         slots = [found.slots for found in result.rows]
         at = (ctypes.c_void_p * max(len(slots), 1))(*map(address, slots))
         for place, found in enumerate(result.rows):
             run.handles[place] = found.table.rows.handle
-        values = [value or b"" for value in result.histories]
-        values_at = (ctypes.c_char_p * max(len(values), 1))(*values)
-        sizes = np.array([*map(len, values), 0], np.int64)
-        call.slots, call.values = ctypes.addressof(at), ctypes.addressof(values_at)
-        call.value_bytes = address(sizes)
-        run.owners = run.owners, slots, at, values, values_at, sizes
+        call.slots = ctypes.addressof(at)
+        run.owners = run.owners, slots, at
+        histories = dict(zip([*names, *more], result.histories, strict=True))
+        run.give_histories([histories[name] for name in names])
+        if beside is not None and others:
+            beside[1].give_histories([histories[name] for name in others])
         return result.prefetched
+
+    def _history_names(self, run: FeatureRun) -> list[bytes]:
+        """Keys in Redis of the plan's histories of a run's user."""
+        user = np.array([run.call.user], np.int64)
+        return [name for root in self._histories for name in self._keyspace.histories(root.name, user)]
 
     def end(self, run: FeatureRun) -> tuple[bool, float | None]:
         """Keep a run's memory for another request; its results go away.
@@ -382,6 +407,13 @@ class RequestFeatures:
         if isinstance(columns, GivenColumns):
             own = set(columns.candidates)
             places = np.arange(len(self._columns))
+        elif isinstance(columns, SelectedColumns):
+            at = columns.request.parser.places
+            own = {columns.name}
+            places = np.array(
+                [columns.place if name == columns.name else at.get(name, -1) for name in self._columns],
+                np.int64,
+            )
         else:
             at = columns.parser.places
             own = {name for name in at if columns.has_candidate(name)}
@@ -401,8 +433,8 @@ class RequestFeatures:
         split = self._splits[key] = _Split(Shares(self._plan, shared), places)
         return split
 
-    def _read(self, run: FeatureRun, prefetch: Prefetch) -> LookupResult:
-        """Read look-up rows and histories. Raises RefusedError."""
+    def _read(self, run: FeatureRun, prefetch: Prefetch, names: list[bytes]) -> LookupResult:
+        """Read look-up rows, and histories by their names. Raises RefusedError."""
         call, count = run.call, len(self._tables)
         keys_at = (ctypes.c_void_p * count).from_address(call.keys) if count else ()
         counts = (ctypes.c_int64 * count).from_address(call.key_counts) if count else ()
@@ -411,9 +443,8 @@ class RequestFeatures:
             keys = np.empty(size, np.int64)
             ctypes.memmove(address(keys), at, keys.nbytes)
             queries.append(LookupQuery(lookup.table, keys))
-        user = np.array([call.user], np.int64)
-        names = [name for root in self._histories for name in self._keyspace.histories(root.name, user)]
-        return self._lookup_rows.find(queries, names, prefetch(user) if call.has_user else None)
+        wanted = prefetch(np.array([call.user], np.int64)) if call.has_user else None
+        return self._lookup_rows.find(queries, names, wanted)
 
     def _refuse(self, run: FeatureRun, outcome: int) -> NoReturn:
         """Raise the error of a call that has no features."""
@@ -422,10 +453,10 @@ class RequestFeatures:
             failed = copied(run.call.failed, np.bool_, n)
             first = "context" if run.call.shared_failed else run.row_name(int(np.argmax(failed)))
             raise RequestError(first, "cannot be scored: one of its features has too many values")
-        if outcome == BAD_HISTORY and run.result is not None:
+        if outcome == BAD_HISTORY:
             with foreign_values():
-                for value in run.result.histories:
-                    decode_history(value or b"")
+                for value in run.histories:
+                    decode_history(value)
         if outcome == NO_MEMORY:
             raise MemoryError("no memory for the features of a request")
         if outcome > 0:

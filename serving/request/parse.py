@@ -5,6 +5,7 @@ Every mistake of a client ends here, as a RequestError that names the field.
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from livectr.ingest.language import dtypes
 from livectr.ingest.language.event_times import EARLIEST_MS, LATEST_MS, LIKELY
 from livectr.ingest.language.expr import ColumnRef, Expr
 from livectr.ingest.pipeline import Pipeline
+from livectr.kernels.request.funnel import ItemArray
 from livectr.kernels.request.parse import (
     ROLES,
     Code,
@@ -30,6 +32,7 @@ from livectr.kernels.request.parse import (
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving.limits import DEFAULT, RequestLimits
 from livectr.serving.request.sentences import ColumnSpec, RequestLayout, damaged, request_error
+from livectr.store.layout import I64
 
 _PARTS = {
     pb.PLACEMENT_CONTEXT: (Part.CONTEXT,),
@@ -109,7 +112,40 @@ class Request(ParsedRequest):
         return ""
 
 
-RequestColumns: TypeAlias = Request | GivenColumns
+class SelectedColumns:
+    """Context of a request, with items that a call selects as candidates.
+
+    Args:
+        request: its columns; it has none of candidates.
+        name: of the items' column.
+        array: of the items, in the call's memory.
+        size: number of items that are selected.
+
+    Attributes:
+        keys: i64[size], keys of the items; they are known once they are selected.
+    """
+
+    keys: I64
+
+    def __init__(self, request: Request, name: str, array: ItemArray, size: int) -> None:
+        self.request, self.name, self.size, self.now_ms = request, name, size, request.now_ms
+        self.place = len(request.parser.places)
+        self._candidates = (ctypes.c_void_p * (self.place + 1))()
+        self._candidates[self.place] = array.at
+        self.columns_at = request.columns_at[0], ctypes.addressof(self._candidates)
+        self._array = array
+
+    def has_candidate(self, name: str) -> bool:
+        """Return true if candidates have a column."""
+        return name == self.name
+
+    @property
+    def candidates(self) -> dict[str, pa.Array]:
+        """The column of the items."""
+        return {self.name: pa.array(self.keys)}
+
+
+RequestColumns: TypeAlias = Request | GivenColumns | SelectedColumns
 """Columns of a request with n candidates."""
 
 

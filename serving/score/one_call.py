@@ -7,8 +7,10 @@ columns ─► kernels.request.score, kernels.request.select ─► scores, and 
 
 from __future__ import annotations
 
+import ctypes
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
@@ -23,10 +25,9 @@ from livectr.kernels.request.look_up import (
     NO_FEATURES,
     SUPERSEDED,
     TOO_MANY_PAIRS,
-    CompiledSnapshot,
 )
-from livectr.kernels.request.score import Revenues, ScoreCall
-from livectr.kernels.request.select import SelectCall, Wanted
+from livectr.kernels.request.score import Revenues, ScoreCall, Snapshot
+from livectr.kernels.request.select import SelectCall, Selector, Wanted
 from livectr.serving import metrics
 from livectr.serving.calls import RequestCall
 from livectr.serving.canary import SIDE
@@ -41,6 +42,24 @@ from livectr.serving.version.batch import Vectors
 from livectr.serving.version.near_cache import SupersededError, late
 from livectr.store.layout import F32
 
+Asking = Callable[[ctypes.Structure], int]
+"""Makes a compiled call, as far as memory has what it needs."""
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Ranking of the items that another call selects.
+
+    Args:
+        plan: of the run's features.
+        run: features of the ranking.
+        join: joins the call that selects to that which ranks.
+    """
+
+    plan: PlanStages
+    run: FeatureRun
+    join: Callable[[Selector, SelectCall], Asking]
+
 
 def score_candidates(
     lookup: VersionLookup,
@@ -52,6 +71,7 @@ def score_candidates(
     revenues: Revenues | None,
     bids: int = 0,
     inline: InlineContent = MappingProxyType({}),
+    join: Callable[[Snapshot, ScoreCall], Asking] | None = None,
 ) -> tuple[ScoreCall, bool]:
     """Score n candidates at a version.
 
@@ -65,6 +85,7 @@ def score_candidates(
         revenues: form of the reply; None: none is packed.
         bids: address of f64[n], for the reply.
         inline: content that the request carries.
+        join: joins the call to another, which gives the items; None: it is by itself.
 
     Returns:
         The call, which has the results; False if look-up rows of items may be missing.
@@ -103,7 +124,8 @@ def score_candidates(
         call.give_kept(found)
         computed = True
 
-    _answer(lookup, plan, run, scorer, client, snapshot, call, give_rows, find)
+    answer = snapshot.answer if join is None else join(snapshot, call)
+    _answer(lookup, plan, run, scorer, client, answer, call, give_rows, find)
     if store is not None and not computed:
         client.counts.append((metrics.ITEM_PARTIALS, ("kept", SIDE.get()), run.columns.size))
     return call, complete
@@ -118,6 +140,7 @@ def select_items(
     client: RequestCall,
     wanted: Wanted,
     vectors: Callable[[npt.NDArray[np.bool_]], tuple[F32, bool]],
+    ranking: Ranking | None = None,
 ) -> tuple[SelectCall, bool]:
     """Select a user's best items at a version.
 
@@ -131,6 +154,7 @@ def select_items(
         wanted: items.
         vectors: gives the vectors f32[m, out] of those candidates, bool[n], that have none; and False if
             look-up rows of them may be missing.
+        ranking: of the items, which the same compiled call begins; None: they are not ranked.
 
     Returns:
         The call, which has the results; False if look-up rows of items may be missing.
@@ -153,7 +177,9 @@ def select_items(
     def give_rows(vectors: Vectors) -> None:
         call.give_vectors(vectors.pooled, vectors.once)
 
-    _answer(lookup, plan, run, reads, client, snapshot, call, give_rows, find)
+    answer = snapshot.answer if ranking is None else ranking.join(snapshot, call)
+    beside = None if ranking is None else (ranking.plan, ranking.run)
+    _answer(lookup, plan, run, reads, client, answer, call, give_rows, find, beside)
     return call, complete
 
 
@@ -163,10 +189,11 @@ def _answer(
     run: FeatureRun,
     model: ReadingModel,
     client: RequestCall,
-    snapshot: CompiledSnapshot,
+    answer: Asking,
     call: ScoreCall | SelectCall,
     give_rows: Callable[[Vectors], None],
     find: Callable[[int], None],
+    beside: tuple[PlanStages, FeatureRun] | None = None,
 ) -> None:
     """Make a call until it has all that it needs; rows that are not in memory are read.
 
@@ -176,10 +203,11 @@ def _answer(
         run: features of the request.
         model: that reads the features.
         client: gets the ends of the stages.
-        snapshot: that answers.
-        call: that is made.
+        answer: makes the call.
+        call: its arguments and results.
         give_rows: gives it rows that were read.
         find: gives it what another outcome says is missing.
+        beside: run of another plan, whose histories are read with those of this one.
 
     Raises:
         As `score_candidates`.
@@ -187,13 +215,13 @@ def _answer(
     looked_up, features = False, run.call
     read = 0 if lookup.prefetched is None else lookup.add_prefetched()
     try:
-        while (outcome := snapshot.answer(call.words)) != DONE:
+        while (outcome := answer(call.words)) != DONE:
             if outcome == SUPERSEDED:
                 raise SupersededError
             if outcome == LATE:
                 raise late()
             if outcome == NO_FEATURES:
-                plan.read(lookup, run)
+                plan.read(lookup, run, beside)
                 read += 0 if lookup.prefetched is None else lookup.add_prefetched()
             elif outcome == MISSING_ROWS:
                 looked_up = True

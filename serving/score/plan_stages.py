@@ -152,9 +152,18 @@ class PlanStages:
         lookup.prefetched = found.prefetched
         return found
 
-    def read(self, lookup: VersionLookup, run: FeatureRun) -> None:
-        """Read what the features of a run miss. Raises AnswerError."""
-        lookup.prefetched = self.features.read(run, functools.partial(self._prefetch, lookup))
+    def read(
+        self, lookup: VersionLookup, run: FeatureRun, beside: tuple[PlanStages, FeatureRun] | None = None
+    ) -> None:
+        """Read what the features of a run miss. Raises AnswerError.
+
+        Args:
+            lookup: version that answers.
+            run: whose call has failed.
+            beside: another run for the same user, which gets its histories, too.
+        """
+        other = None if beside is None else (beside[0].features, beside[1])
+        lookup.prefetched = self.features.read(run, functools.partial(self._prefetch, lookup), other)
 
     def _prefetch(self, lookup: VersionLookup, user: I64) -> PrefetchKeys | None:
         return self._users.missing(user, lookup.version.manifest, lookup.cache)

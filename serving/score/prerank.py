@@ -40,7 +40,7 @@ from livectr.serving.request.lookup_table import LookupRoot
 from livectr.serving.request.parse import GivenColumns, Request, RequestColumns, RequestSchema
 from livectr.serving.request.sentences import long_string
 from livectr.serving.score.look_up import VersionLookup, at_one_version
-from livectr.serving.score.one_call import select_items
+from livectr.serving.score.one_call import Ranking, select_items
 from livectr.serving.score.plan_stages import PlanStages, Sources
 from livectr.serving.score.tower_scorer import SIDES, tower_part, tower_scorer
 from livectr.serving.version.follower import VersionFollower
@@ -165,6 +165,7 @@ class PreRanker:
         query: PreRankQuery,
         call: RequestCall,
         fields: SelectionFields | None = None,
+        ranking: Ranking | None = None,
     ) -> PreRankScores:
         """Score candidates at a version: enrich → extract → look up → score.
 
@@ -173,6 +174,7 @@ class PreRanker:
             query: parsed request.
             call: of the client.
             fields: of a packed reply; None: no reply is packed.
+            ranking: of the best items, which the same compiled call begins; None: they are not ranked.
 
         Raises:
             AnswerError: the status that the client receives.
@@ -194,7 +196,7 @@ class PreRanker:
             return self._cold_vectors(lookup, query.candidates.filter(pa.array(unknown)), query.content)
 
         wanted = Wanted(query.top_k, query.keys, query.excluded, fields)
-        selected, complete = select_items(lookup, scorer, user, run, more, call, wanted, cold)
+        selected, complete = select_items(lookup, scorer, user, run, more, call, wanted, cold, ranking)
         read, read_at = user.features.end(run)
         call.read_live(read_at, version.manifest.created_ms)
         if query.keys is not None:

@@ -9,7 +9,9 @@ are looked up and pooled once.
 
 from __future__ import annotations
 
+import functools
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +19,7 @@ import numpy.typing as npt
 
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.network.reply import ReplyPacker, probabilities
-from livectr.kernels.request.score import Revenues
+from livectr.kernels.request.score import Revenues, ScoreCall, Snapshot
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving import metrics
 from livectr.serving.calls import RequestCall
@@ -25,6 +27,7 @@ from livectr.serving.canary import SIDE
 from livectr.serving.limits import RequestLimits
 from livectr.serving.options import ServeOptions
 from livectr.serving.reply import Reply, mark_degraded
+from livectr.serving.request.features import FeatureRun
 from livectr.serving.request.inline_content import InlineContent, parse_content
 from livectr.serving.request.lookup_rows import LookupRows, followed_rows
 from livectr.serving.request.parse import Request, RequestColumns, RequestSchema
@@ -33,7 +36,7 @@ from livectr.serving.score.inputs import ModelInputs
 from livectr.serving.score.item_features import PlanPart, split_plan
 from livectr.serving.score.item_stage import ItemStage
 from livectr.serving.score.look_up import VersionLookup, at_one_version
-from livectr.serving.score.one_call import score_candidates
+from livectr.serving.score.one_call import Asking, score_candidates
 from livectr.serving.score.plan_stages import PlanStages, Sources
 from livectr.serving.score.rank_scorer import rank_scorer
 from livectr.serving.served.log import ServedLog
@@ -192,6 +195,7 @@ class Ranker:
         bids: int = 0,
         *,
         whole: bool,
+        select: Callable[[PlanStages, FeatureRun, Snapshot, ScoreCall], Asking] | None = None,
     ) -> RankScores:
         """Score candidates at a version: enrich → extract → look up → score.
 
@@ -201,6 +205,8 @@ class Ranker:
             call: of the client.
             bids: address of f64[n], for a packed reply; 0: no reply is packed.
             whole: the inputs are needed, too, with those of the items: their partial results are not enough.
+            select: selects the candidates, which are `SelectedColumns`, in the same compiled call; it needs
+                `in_one_call`.
 
         Raises:
             AnswerError: the status that the client receives.
@@ -213,8 +219,10 @@ class Ranker:
             return self._in_stages(lookup, query, call, items)
         plan = self._whole if items is None else self._rest
         run = plan.features.begin(query.columns, scorer.statistics, query.row_name)
+        join = None if select is None else functools.partial(select, plan, run)
+        revenues = self._revenues if bids else None
         scored, complete = score_candidates(
-            lookup, scorer, plan, run, items, call, self._revenues if bids else None, bids, query.content
+            lookup, scorer, plan, run, items, call, revenues, bids, query.content, join
         )
         logits, reply = (_NO_LOGITS, scored.reply()) if bids else (scored.logits, b"")
         lines = None if bids else scored.lines

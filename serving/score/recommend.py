@@ -25,7 +25,10 @@ from livectr.ingest.language import dtypes
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.keys.keys import U32
+from livectr.kernels.request.funnel import FunnelCall, ItemArray
 from livectr.kernels.request.parse import ParsedRequest
+from livectr.kernels.request.score import ScoreCall, Snapshot
+from livectr.kernels.request.select import SelectCall, Selector
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving import metrics
 from livectr.serving.calls import RequestCall
@@ -33,13 +36,18 @@ from livectr.serving.errors import RequestError
 from livectr.serving.limits import RequestLimits
 from livectr.serving.options import ServeOptions
 from livectr.serving.reply import Reply, mark_degraded
+from livectr.serving.request.features import FeatureRun
 from livectr.serving.request.inline_content import parse_content
 from livectr.serving.request.lookup_rows import followed_rows
-from livectr.serving.request.parse import GivenColumns, Request, RequestSchema
+from livectr.serving.request.parse import GivenColumns, Request, RequestSchema, SelectedColumns
 from livectr.serving.request.sentences import ColumnSpec
 from livectr.serving.score.look_up import VersionLookup, at_one_version
+from livectr.serving.score.one_call import Asking, Ranking
+from livectr.serving.score.plan_stages import PlanStages
 from livectr.serving.score.prerank import PreRanker, PreRankQuery, PreRankScores
 from livectr.serving.score.rank import Ranker, RankQuery, RankScores
+from livectr.serving.score.rank_scorer import rank_scorer
+from livectr.serving.score.tower_scorer import tower_scorer
 from livectr.serving.served.record import Answer
 from livectr.serving.version.follower import VersionFollower
 from livectr.serving.version.loader import ModelVersion
@@ -102,7 +110,23 @@ class _Funnel:
 
     def ended(self, name: str, items_in: int, items_out: int) -> None:
         """Note the end of a stage. Raises DeadlineError if the deadline has passed."""
-        seconds = self._call.ended(name)
+        self._add(name, items_in, items_out, self._call.ended(name))
+
+    def passed(self, selected_at: float, selected_of: int, ranked_at: float, ranked: int) -> None:
+        """Note the ends of pre-rank and rank, which one call has made. Raises as `ended`.
+
+        Args:
+            selected_at: instant of time.perf_counter().
+            selected_of: number of items that pre-rank had.
+            ranked_at: instant, likewise.
+            ranked: number of items that pre-rank gave, and rank had.
+        """
+        since = self._call.ends[-1][1]
+        self._call.passed(("prerank", selected_at), ("rank", ranked_at))
+        self._add("prerank", selected_of, ranked, selected_at - since)
+        self._add("rank", ranked, ranked, ranked_at - selected_at)
+
+    def _add(self, name: str, items_in: int, items_out: int, seconds: float) -> None:
         self.stages.append(
             pb.RecommendStage(
                 name=name, items_in=items_in, items_out=items_out, microseconds=round(seconds * 1e6)
@@ -163,16 +187,21 @@ class Recommender:
 
         def answer(lookup: VersionLookup) -> _Ranked:
             funnel = _Funnel(call)
-            excluded = self._retrieve(lookup, query, funnel)
-            scores = self._preranker.scores(
-                lookup, replace(query.prerank, excluded=excluded), call.inner("prerank")
-            )
-            items, keys, complete = self._choose(query, scores)
-            funnel.ended("prerank", scores.size, len(keys))
+            wanted, excluded = query.prerank, self._retrieve(lookup, query, funnel)
+            if len(excluded):
+                wanted = replace(wanted, excluded=excluded)
+            scored: RankScores | None
+            if size := 0 if logged else self._size_in_one_call(lookup, wanted):
+                scores, scored = self._in_one_call(lookup, wanted, size, call, funnel)
+                items, keys, complete = pa.array(scores.keys), scores.keys, True
+            else:
+                scores = self._preranker.scores(lookup, wanted, call.inner("prerank"))
+                items, keys, complete = self._choose(query, scores)
+                funnel.ended("prerank", scores.size, len(keys))
+                scored = self._rank(lookup, query, items, call, whole=logged)
+                funnel.ended("rank", len(keys), len(keys))
             complete = complete and scores.complete
-            scored = self._rank(lookup, query, items, call, whole=logged)
             pctr = np.empty(0) if scored is None else scored.pctr
-            funnel.ended("rank", len(keys), len(keys))
             bids, bids_complete = self._bids(query.bid_column, keys)
             ecpm = bids * pctr
             order = np.argsort(-ecpm, kind="stable")[: query.top_k]
@@ -225,10 +254,50 @@ class Recommender:
         size, excluded = 0, query.prerank.excluded
         if items is not None:
             size = len(items)
-            rows, known = items.find(query.excluded)
-            excluded = np.unique(rows[known])
+            if len(query.excluded):
+                rows, known = items.find(query.excluded)
+                excluded = np.unique(rows[known])
         funnel.ended("retrieve", size, size - len(excluded))
         return excluded
+
+    def _size_in_one_call(self, lookup: VersionLookup, query: PreRankQuery) -> int:
+        """Number of items to rank in the compiled call that selects them; 0: there are two calls, or none."""
+        whole = (
+            rank_scorer(lookup.version).in_one_call and not tower_scorer(lookup.version).reads["user"].content
+        )
+        if not whole or self._item_type not in (pa.int64(), pa.int32()):
+            return 0
+        catalogue = lookup.version.items
+        size = 0 if catalogue is None else len(catalogue) - len(query.excluded)
+        return min(query.top_k, size if query.keys is None else len(query.keys))
+
+    def _in_one_call(
+        self, lookup: VersionLookup, query: PreRankQuery, size: int, call: RequestCall, funnel: _Funnel
+    ) -> tuple[PreRankScores, RankScores]:
+        """Select the best `size` items of a user, and score them, in one compiled call."""
+        array = ItemArray(size, narrow=self._item_type == pa.int32())
+        assert isinstance(query.columns, Request)
+        columns = SelectedColumns(query.columns, self.item.name, array, size)
+        towers, heads = call.inner("prerank"), call.inner("rank")
+        selected: list[PreRankScores] = []
+
+        def select(plan: PlanStages, run: FeatureRun, snapshot: Snapshot, score: ScoreCall) -> Asking:
+            funnels: list[FunnelCall] = []
+
+            def join(selector: Selector, select: SelectCall) -> Asking:
+                funnels.append(FunnelCall(selector, select, snapshot, score, array))
+                return funnels[0].first
+
+            ranking = Ranking(plan, run, join)
+            selected.append(self._preranker.scores(lookup, query, towers, ranking=ranking))
+            columns.keys = selected[0].keys
+            return funnels[0].second
+
+        candidates = RankQuery(columns, query.content, "items")
+        scored = self._ranker.scores(lookup, candidates, heads, whole=False, select=select)
+        (scores,) = selected
+        funnel.passed(towers.ends[-1][1], scores.size, heads.ends[-1][1], len(scores.keys))
+        return scores, scored
 
     def _choose(self, query: _Query, scores: PreRankScores) -> tuple[pa.Array, I64, bool]:
         """Best items of pre-rank: as values of the item column, and their keys.
@@ -252,6 +321,7 @@ class Recommender:
         if not len(items):
             return None
         context = query.prerank.columns
+        assert isinstance(context, Request)
         columns = GivenColumns(len(items), context.context, {self.item.name: items}, context.now_ms)
         candidates = RankQuery(columns, query.prerank.content, "items")
         return self._ranker.scores(lookup, candidates, call.inner("rank"), whole=whole)

@@ -14,7 +14,7 @@ from livectr.protos import livectr_pb2 as pb
 from livectr.serving.errors import RequestError
 from livectr.serving.front.requests import METHODS
 from livectr.serving.limits import RequestLimits
-from livectr.serving.request.parse import Request, RequestColumns, RequestSchema
+from livectr.serving.request.parse import GivenColumns, Request, RequestSchema
 from livectr.serving.score.prerank import PreRanker
 from livectr.serving.score.rank import Ranker
 from livectr.serving.score.recommend import Recommender
@@ -68,7 +68,7 @@ def column_of_type(dtype: str) -> Any:
     return arrow_type(dtype)
 
 
-def _check(columns: RequestColumns) -> None:
+def _check(columns: Request | GivenColumns) -> None:
     for part, rows in ((columns.context, 1), (columns.candidates, columns.size)):
         for name, array in part.items():
             array.validate(full=True)

@@ -30,6 +30,7 @@ from livectr.serving.score.plan_stages import FieldOrder
 from livectr.serving.score.prerank import PreRanker
 from livectr.serving.score.rank import Ranker, RankQuery
 from livectr.serving.score.rank_scorer import RankScorer
+from livectr.serving.score.recommend import recommender as recommenders
 from livectr.serving.score.tower_scorer import TowerScorer
 from livectr.serving.version.follower import VersionFollower
 from livectr.serving.version.near_cache import SupersededError
@@ -37,7 +38,7 @@ from livectr.trainer.des.step import DesStep
 from tests.serving import content_world
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_requests import ADS, CONTEXT, POSITIONS, in_request_order, sigmoid
-from tests.serving.display_world import World, publication
+from tests.serving.display_world import HISTORY, NOW_MS, World, publication
 from tests.serving.publication import Publication
 from tests.waiting import left_s
 
@@ -48,6 +49,8 @@ Those that read histories are not counted.
 """
 MOST_FROM_BYTES = 49
 """The same from gRPC's handler, which gets the request's bytes, to its return; histories are not read."""
+MOST_OF_FUNNEL = 151
+"""The same of a request for recommendations; histories are not read."""
 HANDLER = "Server._unary.<locals>.handle"
 NO_HISTORY = Pipeline(
     pipeline.log,
@@ -90,11 +93,8 @@ def answer(ranker: Ranker, raw: bytes) -> bytes:
     return ranker.rank(ranker.schema.reader.read(raw), RequestCall("rank")).serialized()
 
 
-def counted(ask: Callable[[], bytes]) -> tuple[bytes, list[str]]:
-    """Reply to a request that was asked before, and the calls of Python that it took from its columns on.
-
-    Without those that read its histories.
-    """
+def profiled(ask: Callable[[], bytes]) -> tuple[bytes, list[str]]:
+    """Reply to a request that was asked before, and all calls of Python that it took."""
     calls = list[str]()
 
     def hook(frame: FrameType, event: str, _: object) -> None:
@@ -105,13 +105,19 @@ def counted(ask: Callable[[], bytes]) -> tuple[bytes, list[str]]:
     sys.setprofile(hook)
     reply = ask()
     sys.setprofile(None)
+    return reply, calls
+
+
+def counted(ask: Callable[[], bytes]) -> tuple[bytes, list[str]]:
+    """Reply to a request that was asked before, and the calls of Python that it took from its columns on.
+
+    Without those that read its histories.
+    """
+    reply, calls = profiled(ask)
     calls = calls[calls.index("RequestFeatures.begin") :]
     if "PlanStages.read" in calls:
-        del calls[
-            calls.index("PlanStages.read") : calls.index(
-                "CompiledSnapshot.answer", calls.index("PlanStages.read")
-            )
-        ]
+        read = calls.index("PlanStages.read")
+        del calls[read : calls.index("CompiledSnapshot.answer", read)]
     return reply, calls
 
 
@@ -162,6 +168,25 @@ def test_a_request_for_a_users_best_items_takes_few_calls_of_python(
 
     assert len(pb.PreRankResponse.FromString(reply).ids.values) == 10
     assert len(calls) <= MOST_CALLS, "\n".join(calls)
+
+
+def test_a_funnel_is_one_compiled_call_and_one_read(redis_url: str, world: World) -> None:
+    published = publication(redis_url)
+    published.history(HISTORY, 3, [101, 102], [NOW_MS - 5000, NOW_MS - 1000])
+    world.publish(published)
+    context = [column_of(name, [value]) for name, value in {**CONTEXT, "position": 2}.items()]
+    raw = pb.RecommendRequest(context=context, top_k=5, prerank_k=20).SerializeToString()
+    with following("recommend", redis_url) as (options, follower):
+        _, _, recommender = recommenders(pipeline, follower, options)
+        asked = recommender.schema.reader.read(raw)
+        call = RequestCall("recommend", began=time.perf_counter())
+        reply, calls = profiled(lambda: recommender.recommend(asked, call).serialized())
+    assert len(pb.RecommendResponse.FromString(reply).ids.values) == 5
+    assert calls.count("Reader.read") == 1  # histories, for both models
+    assert calls.count("FunnelCall._run") == 2  # before and after
+    read = slice(calls.index("PlanStages.read"), len(calls) - calls[::-1].index("FunnelCall._run"))
+    del calls[read]
+    assert len(calls) <= MOST_OF_FUNNEL, f"{len(calls)}\n" + "\n".join(calls)
 
 
 def test_stages_of_an_attempt_that_is_superseded_count(redis_url: str, world: World) -> None:

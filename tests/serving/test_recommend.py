@@ -88,6 +88,18 @@ def test_it_equals_pre_rank_then_rank(
     assert all(s.microseconds > 0 for s in answer.stages)
 
 
+@pytest.mark.parametrize("candidates", [None, [149, 148, 7], [7]])
+def test_a_single_item_is_ranked(
+    app: App, client: RecommendClient, world: World, candidates: list[int] | None
+) -> None:
+    """A single row shares no field with others."""
+    answer = client.recommend(CONTEXT, 1, 1, items=RecommendItems(candidates))
+    with PreRankClient(app.server.address, 60) as towers, RankClient(app.server.address, 60) as ranks:
+        (best,) = towers.prerank(USER, candidates or list(world.ads), 1).ids.values
+        ranked = ranks.rank(CONTEXT, {"ad_id": [best]})
+    assert list(answer.ids.values) == [best] and list(answer.pctr) == list(ranked.pctr)
+
+
 def test_without_bids_the_order_is_that_of_pctr(client: RecommendClient, world: World) -> None:
     answer = client.recommend(CONTEXT, 1000 // 20, 60)
     assert sorted(answer.ids.values) == sorted(world.ads)

@@ -1,0 +1,34 @@
+// Selection of a user's best items, for other units of the library; select.cpp says how.
+#pragma once
+#include "request/look_up.hpp"
+
+namespace livectr::request {
+
+struct Selector;
+
+// Arguments and results; select.py's `_Words`.
+struct Selection {
+    FeatureCall* features;
+    const float* more;  // [width], inputs of the tower besides fields; null: the dense numbers
+    int64_t width;
+    double deadline;              // instant of the steady clock in seconds
+    const float* own_vectors;     // [own, dim]; null: they are looked up
+    const float* shared_vectors;  // [shared, dim]
+    const int64_t* candidates;    // [asked], ids of items; null: all items
+    int64_t asked;
+    const float* cold;         // vectors of the candidates that have none, in turn; null: they are not known
+    const uint32_t* excluded;  // [unwanted], ascending rows of all items
+    int64_t unwanted, k;
+    const int64_t* reply_fields;  // index, ids (0: none are packed), the ids' values, score; null: no reply is packed
+    uint32_t* rows;               // [asked], results: rows of the candidates
+    int64_t* positions;           // [k], results: places of the best in the candidates, or their rows,
+    int64_t* ids;                 // [k], their ids,
+    float* scores;                // [k], and scores
+    uint8_t* out;                 // result if there are reply_fields
+    int64_t found, unknown, bytes;
+    double looked_up_at, scored_at;
+};
+
+}  // namespace livectr::request
+
+extern "C" int64_t selector_select(const livectr::request::Selector* selector, livectr::request::Selection* call);

@@ -31,11 +31,20 @@ class Unlearned:
     def look(self) -> None:
         """End the run if no batch has been learned for long, and none will be. Collective.
 
+        A block holds many batches, so that a stretch may have ended since the last look.
+
         Raises:
             NotLearningError: on every rank alike; nothing more is committed. A supervisor starts the run
                 again: where the newest generation is whole, a passing fault is over then.
         """
-        skipped = self._parts.step.skipped.batches
+        step = self._parts.step
+        ended, step.ended = step.ended, []
+        for stretch in ended:
+            self._look(stretch.batches)
+            self._next = SKIPPED_IN_A_ROW
+        self._look(step.skipped.batches)
+
+    def _look(self, skipped: int) -> None:
         if skipped < SKIPPED_IN_A_ROW:
             self._next = SKIPPED_IN_A_ROW
         if skipped < self._next:

@@ -30,6 +30,7 @@ from livectr.trainer.des.skipped import SKIPPED_IN_A_ROW, Skipped
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.publish.telemetry import PUBLISH_HELD, WITHHELD_VERSIONS
 from livectr.trainer.run import Training, train
+from livectr.trainer.stream import batcher
 from tests import commands
 from tests.metrics_page import metric_value
 from tests.redis_values import manifest_in
@@ -181,14 +182,14 @@ STRETCH = SKIPPED_IN_A_ROW + 20
 @pytest.fixture
 def priced(tmp_path: Path) -> Path:
     """Log of examples with a price, of which a stretch overflows after the first ten batches."""
-    (tmp_path / "logs" / "shown").mkdir(parents=True)
-    prices = [1.0] * (10 * BATCH) + [3e38] * (STRETCH * BATCH) + [1.0] * (20 * BATCH)
-    lines = [
-        json.dumps({"user": i % 7, "price": price, "label": float(i % 3 == 0)})
-        for i, price in enumerate(prices)
-    ]
-    (tmp_path / "logs" / "shown" / "0.jsonl").write_text("\n".join(lines) + "\n")
+    write_prices(tmp_path, [1.0] * (10 * BATCH) + [3e38] * (STRETCH * BATCH) + [1.0] * (20 * BATCH))
     return tmp_path
+
+
+def write_prices(folder: Path, prices: list[float]) -> None:
+    (folder / "logs" / "shown").mkdir(parents=True)
+    rows = ({"user": i % 7, "price": price, "label": float(i % 3 == 0)} for i, price in enumerate(prices))
+    (folder / "logs" / "shown" / "0.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def priced_pipeline() -> Pipeline:
@@ -219,15 +220,27 @@ def test_a_run_learns_again_after_a_stretch_of_the_log_that_overflows(
     assert metric_value(PUBLISH_HELD, reason="not_learned") == 0
 
 
+def test_a_stretch_that_ends_within_a_block_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The batch that is learned after it is of the same compiled call."""
+    prices = [1.0] * 40 + [3e38] * (4 * STRETCH) + [1.0] * 80
+    write_prices(tmp_path, prices)
+    monkeypatch.setattr(batcher, "BLOCK", len(prices))
+    run = options(f"file:{tmp_path / 'logs'}", tmp_path, batch_size=4)
+    train(priced_pipeline(), run)
+    assert [line for line in caplog.messages if "batches in a row" in line] == [
+        f"{STRETCH} batches in a row were not learned, since their gradients are not finite. The model's "
+        "numbers are finite, so look at the dense features that come (clip(x, low, high) bounds one) and at "
+        "the learning rates"
+    ]
+
+
 def test_a_log_whose_last_row_overflows_is_published(
     tmp_path: Path, client: redis.Redis, redis_url: str
 ) -> None:
     """The row is a batch of its own, and says nothing of the model."""
-    (tmp_path / "logs" / "shown").mkdir(parents=True)
-    with (tmp_path / "logs" / "shown" / "0.jsonl").open("w") as file:
-        for i in range(10 * BATCH + 1):
-            row = {"user": i % 7, "price": 1.0 if i < 10 * BATCH else 3e38, "label": float(i % 3 == 0)}
-            file.write(json.dumps(row) + "\n")
+    write_prices(tmp_path, [1.0] * (10 * BATCH) + [3e38])
     train(priced_pipeline(), options(f"file:{tmp_path / 'logs'}", tmp_path, publish=redis_url))
     assert readable(tmp_path / "checkpoint")[-1].quality["skipped"]["batches"] == 1
     assert manifest_in(client).examples == 10 * BATCH + 1

@@ -46,6 +46,11 @@ class Skipped:
         return Skipped(self.batches + 1, self.examples + len(finite), self.unscored + lost)
 
     @property
+    def long(self) -> bool:
+        """True if no batch was learned for long."""
+        return self.batches >= SKIPPED_IN_A_ROW
+
+    @property
     def blind(self) -> bool:
         """True if the model may not be fit to score.
 
@@ -54,4 +59,4 @@ class Skipped:
         extreme.
         """
         lost = self.examples > 1 and 2 * self.unscored > self.examples
-        return lost or self.batches >= SKIPPED_IN_A_ROW
+        return lost or self.long

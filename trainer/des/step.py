@@ -115,6 +115,7 @@ class DesStep:
         blocks: steps of many small batches in one call; None: they are learned one by one
         copies: of logits and checks from the networks' device, and the waits for them
         skipped: batches in a row, up to the newest, that were not learned
+        ended: long stretches of such batches that a learned batch has ended; `trainer.unlearned` takes them
     """
 
     def __init__(
@@ -154,6 +155,7 @@ class DesStep:
             exact=spec.layout.values == "fp32",
         )
         self.skipped = Skipped()
+        self.ended: list[Skipped] = []
         self._biases_trained = False
         self._sure = dict.fromkeys(spec.configs, 0)
         self._from_zero: frozenset[FromZero] = frozenset()
@@ -305,7 +307,7 @@ class DesStep:
         while part < len(bounds) - 1:
             following, learned = blocks.learn(features, label, bounds, part, scores)
             if learned:
-                self.skipped = Skipped()
+                self._end_stretch()
             if learned < np.count_nonzero(np.diff(bounds[part : following + 1])):  # the last is not finite
                 self._skip(
                     none,
@@ -360,7 +362,8 @@ class DesStep:
             largest = largest if most is None else to_device(most, self.device)
             curvature = self._curvatures(all_logits, shift, lessons, sure)
             dense.step(len(batch), curvature, largest, settles=lessons is not None)
-            self._sure, self.skipped = sure, Skipped()
+            self._sure = sure
+            self._end_stretch()
         else:
             self._skip(shift, all_logits)
         self.storage.evict()
@@ -398,7 +401,8 @@ class DesStep:
                 self._online.store_scales(passed)
             curvature = self._curvatures(logits, shift, lessons, sure)
             small.update(len(batch), curvature, first, settles=lessons is not None)
-            self._sure, self.skipped = sure, Skipped()
+            self._sure = sure
+            self._end_stretch()
         else:
             self._skip(shift, logits)
         self.storage.evict()
@@ -491,6 +495,12 @@ class DesStep:
             logits[role], loss = model.finish_with_loss(part, gathered, label)
             losses += [] if loss is None else [loss]
         return logits, losses
+
+    def _end_stretch(self) -> None:
+        """Count no batch as skipped: the newest was learned."""
+        if self.skipped.long:
+            self.ended.append(self.skipped)
+        self.skipped = Skipped()
 
     def _skip(self, shift: Mapping[str, float], logits: Mapping[str, F32]) -> None:
         move_biases(self.models, {role: -moved for role, moved in shift.items()})

@@ -14,7 +14,7 @@ from livectr.kernels.table.table import DynamicTable
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.des.batch import PreparedBatch
 from livectr.trainer.des.result import StepResult
-from livectr.trainer.des.step import F32, DesStep, Teach
+from livectr.trainer.des.step import F32, DesStep, Teach, TeachPart
 from livectr.trainer.tables.policies import I64, Policies, State
 
 T = TypeVar("T")
@@ -58,15 +58,27 @@ class Learner:
         self.policies.after()
         return result
 
-    def learn_block(self, features: AnyFeatures, label: F32, bounds: I64) -> StepResult | None:
-        """Score and learn the batches of a block in one call; None: `learn` has to learn each.
+    def takes_block(self, features: AnyFeatures, bounds: I64) -> bool:
+        """Tell if `learn_block` learns these; False: `learn` has to learn each batch.
+
+        Args:
+            features: see `DesStep.learn_block`.
+            bounds: see `DesStep.learn_block`.
+        """
+        return not self.policies and self.step.takes_block(features, bounds)
+
+    def learn_block(
+        self, features: AnyFeatures, label: F32, bounds: I64, teach: TeachPart | None = None
+    ) -> StepResult | None:
+        """Score and learn the batches of a block by compiled calls; None: `learn` has to learn each.
 
         Args:
             features: see `DesStep.learn_block`.
             label: see `DesStep.learn_block`.
             bounds: see `DesStep.learn_block`.
+            teach: see `DesStep.learn_block`.
         """
-        return None if self.policies else self.step.learn_block(features, label, bounds)
+        return None if self.policies else self.step.learn_block(features, label, bounds, teach)
 
     # ── state for checkpoints, by names in it ──
 

@@ -62,7 +62,7 @@ class Progress:
         bounds = [0, len(batch.time_ms)] if batch.bounds is None else batch.bounds.tolist()
         self.steps += len(bounds) - 1
         self.examples += batch.examples
-        self.seen += batch.cut
+        self.seen += int(batch.cut.sum())
         for start, end in pairwise(bounds):
             if start < end:
                 times, middle = batch.time_ms[start:end], (end - start - 1) // 2

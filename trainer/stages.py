@@ -34,6 +34,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from livectr.kernels.stream.join import FINAL_NEGATIVE
@@ -43,13 +44,15 @@ from livectr.trainer.commits import Committer
 from livectr.trainer.delayed.heads import Heads
 from livectr.trainer.des.batch import PreparedBatch
 from livectr.trainer.des.result import StepResult
-from livectr.trainer.des.step import DesStep, Teach
+from livectr.trainer.des.step import DesStep, Teach, TeachPart
 from livectr.trainer.learner import Learner
 from livectr.trainer.progress import Progress
 from livectr.trainer.quality.evaluation import Evaluation
 from livectr.trainer.stream.batcher import Batcher
 from livectr.trainer.stream.cut import Cut
 from livectr.trainer.stream.feed import Batch, Feed
+
+I64 = npt.NDArray[np.int64]
 
 if TYPE_CHECKING:  # redis is imported where something is published
     from livectr.trainer.publish.publisher import Publisher
@@ -190,11 +193,30 @@ class LearnStage:
         return Learned(batch.without_finals(), result.of(batch.outcome < FINAL_NEGATIVE))
 
     def block(self, batch: Batch) -> Learned | None:
-        """Learn the batches of a block in one call; None: each has to be learned alone."""
-        if self._heads is not None or self._weighted or batch.bounds is None:
+        """Learn the batches of a block by compiled calls; None: each has to be learned alone."""
+        learners = [self._main, *([] if self._heads is None else [self._heads.learner])]
+        if batch.bounds is None or not all(
+            each.takes_block(batch.features, batch.bounds) for each in learners
+        ):
             return None
-        result = self._main.learn_block(batch.features, batch.label, batch.bounds)
-        return None if result is None else Learned(batch, result)
+        result = self._main.learn_block(
+            batch.features, batch.clicked, batch.bounds, self._teach_parts(batch, batch.bounds)
+        )
+        if result is None:
+            return None
+        return Learned(batch.without_finals(), result.of(batch.outcome < FINAL_NEGATIVE))
+
+    def _teach_parts(self, batch: Batch, bounds: I64) -> TeachPart | None:
+        """`_teach` of the batches of a block."""
+        if self._heads is not None:
+            lesson = self._heads.learn_block(batch, bounds)
+            return lambda logits, rows: dict.fromkeys(logits, lesson(rows))
+        if self._weighted:
+            outcome = torch.from_numpy(batch.outcome.astype(np.float32))
+            return lambda logits, rows: {
+                role: fake_negative_weighted(z, outcome[rows]) for role, z in logits.items()
+            }
+        return None
 
     def _teach(self, ready: Exchanged) -> Teach | None:
         """Lessons of a batch for the main model; None: its labels are all that it learns from."""

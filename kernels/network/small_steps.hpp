@@ -7,6 +7,8 @@
 //     gradients  scores and labels → gradients of values and networks, if they are finite
 //     learn      orders and rows, then networks
 //
+// Targets and weights that depend on the logits are the caller's, between `score` and `teach`.
+//
 // The bits are those of a step for each batch (trainer/des/step.py, `_learn_small`).
 #pragma once
 #include "network/small_batch.hpp"
@@ -48,6 +50,13 @@ struct Block {
     const float *dense, *label;
 };
 
+// What the b examples of a batch teach each role in place of their labels: target, weight[roles, b], shift[roles] of the
+// biases after the logits, and fitted[roles]: labels have just moved the bias, so that its optimiser leaves it alone.
+struct Lessons {
+    const float *target, *weight, *shift;
+    const bool* fitted;
+};
+
 class SmallSteps {
   public:
     // by_table[F]: the fields, sorted by table. most: examples of the largest batch; online: of the largest whose orders
@@ -78,14 +87,77 @@ class SmallSteps {
     int64_t learn(const Block& block, int64_t part, const RoleRates* rates, int64_t* steps, float* logits) {
         const int64_t first = *steps;
         while (part < block.parts) {
-            const int64_t begin = block.bounds[part], b = block.bounds[part + 1] - begin;
-            ++part;
+            const int64_t b = block.bounds[part + 1] - block.bounds[part];
+            const int64_t number = part++;
             if (!b) continue;
-            if (!step(block, begin, b, rates, *steps, logits)) break;
+            score(block, number);
+            if (!teach(block, number, nullptr, rates, *steps, logits)) break;
             ++*steps;
         }
         *steps -= first;
         return part;
+    }
+
+    // Reads a batch with examples → its logits[roles, b] from before it is learned.
+    const float* score(const Block& block, int64_t part) {
+        const int64_t begin = block.bounds[part], b = block.bounds[part + 1] - begin, dim = fields_.layout().dim();
+        take(block, begin, b);
+        fields_.forward(Shape(fields_.fields(), one_block_.data(), 1, &b), offsets_.data(), keys_.data(),
+                        values_.data());
+        for (size_t r = 0; r < roles_.size(); ++r) {
+            Network& network = *roles_[r].network;
+            network.read(b, values_.data() + roles_[r].start, dim, block.dense + begin * dense_);
+            network.add_partial(sums_.data(), network.partial());
+            network.finish(sums_.data(), network.partial(), before_.data() + r * b);
+        }
+        return before_.data();
+    }
+
+    // Learns the batch that `score` has read; lessons: null, the labels teach. Arguments as of `learn`. Returns false if
+    // its gradients are not finite: it is scored only.
+    bool teach(const Block& block, int64_t part, const Lessons* lessons, const RoleRates* rates, int64_t steps,
+               float* logits) {
+        const int64_t begin = block.bounds[part], b = block.bounds[part + 1] - begin, n = block.bounds[block.parts];
+        const int64_t roles = roles_.size(), dim = fields_.layout().dim();
+        const auto labels_of = [&](int64_t r) {
+            return lessons ? Labels{lessons->target + r * b, lessons->weight + r * b} : Labels{label_.data(), nullptr};
+        };
+        const auto shift_of = [&](int64_t r) { return lessons ? lessons->shift[r] : 0.0f; };
+        const bool online = b <= online_;
+        if (online) number();
+        double bound = 0;
+        for (int64_t r = 0; r < roles; ++r) {
+            const RoleShape& role = roles_[r];
+            float* const scores = logits + r * n + begin;
+            const bool first = online && role.first.dim, second = first && role.second.dim;
+            const Labels labels = labels_of(r);
+            if (first) {
+                pass(r, b, rates[r], labels, shift_of(r), scores);
+            } else {
+                std::copy_n(before_.data() + r * b, b, scores);
+            }
+            bound += role.network->backward({scores, shift_of(r), labels.label, labels.weight}, first, second,
+                                            gradient_.data() + role.start, dim);
+        }
+        if (!(bound <= static_cast<double>(FLT_MAX))) return false;
+        for (int64_t r = 0; online && r < roles; ++r) store(r);
+        fields_.backward(gradient_.data());
+        const double root = sqrt(1 - pow(0.999, static_cast<double>(steps + 1)));
+        const double rise = 1 - pow(0.9, static_cast<double>(steps + 1));
+        const double small = std::min(1.0, static_cast<double>(b) / STEADY);
+        for (int64_t r = 0; r < roles; ++r) {
+            const RoleRates& rate = rates[r];
+            const small_batch::Adam adam{static_cast<float>(rate.network * small * root / rise),
+                                         static_cast<float>(1e-8 * root),
+                                         static_cast<float>(1.0 / static_cast<double>(b))};
+            const bool fitted = lessons && lessons->fitted[r], learned = online && roles_[r].first.dim;
+            const double curvature =
+                fitted ? INFINITY
+                       : small_batch::curvature_of(b, logits + r * n + begin, shift_of(r), labels_of(r).weight);
+            roles_[r].network->update(
+                adam, {rate.bias, static_cast<float>(curvature), learned ? 0.0f : rate.scale, rate.number});
+        }
+        return true;
     }
 
   private:
@@ -104,58 +176,11 @@ class SmallSteps {
     std::vector<int64_t> first_of_table_;
     ExamplesPass pass_;
 
-    bool step(const Block& block, int64_t begin, int64_t b, const RoleRates* rates, int64_t steps, float* logits) {
-        const int64_t n = block.bounds[block.parts], fields = fields_.fields(), roles = roles_.size();
-        const int64_t dim = fields_.layout().dim();
-        take(block, begin, b, n);
-        const Shape shape(fields, one_block_.data(), 1, &b);
-        fields_.forward(shape, offsets_.data(), keys_.data(), values_.data());
-        const float* const x = block.dense + begin * dense_;
-        for (int64_t r = 0; r < roles; ++r) {
-            Network& network = *roles_[r].network;
-            network.read(b, values_.data() + roles_[r].start, dim, x);
-            network.add_partial(sums_.data(), network.partial());
-            network.finish(sums_.data(), network.partial(), before_.data() + r * b);
-        }
-        const bool online = b <= online_;
-        if (online) number();
-        double bound = 0;
-        for (int64_t r = 0; r < roles; ++r) {
-            const RoleShape& role = roles_[r];
-            float* const scores = logits + r * n + begin;
-            const bool first = online && role.first.dim, second = first && role.second.dim;
-            if (first) {
-                pass(r, b, rates[r], scores);
-            } else {
-                std::copy_n(before_.data() + r * b, b, scores);
-            }
-            bound += role.network->backward({scores, 0.0f, label_.data(), nullptr}, first, second,
-                                            gradient_.data() + role.start, dim);
-        }
-        if (!(bound <= static_cast<double>(FLT_MAX))) return false;
-        for (int64_t r = 0; online && r < roles; ++r) store(r);
-        fields_.backward(gradient_.data());
-        const double root = sqrt(1 - pow(0.999, static_cast<double>(steps + 1)));
-        const double rise = 1 - pow(0.9, static_cast<double>(steps + 1));
-        const double small = std::min(1.0, static_cast<double>(b) / STEADY);
-        for (int64_t r = 0; r < roles; ++r) {
-            const RoleRates& rate = rates[r];
-            const small_batch::Adam adam{static_cast<float>(rate.network * small * root / rise),
-                                         static_cast<float>(1e-8 * root),
-                                         static_cast<float>(1.0 / static_cast<double>(b))};
-            const double curvature = small_batch::curvature_of(b, logits + r * n + begin, 0.0f, nullptr);
-            const bool learned = online && roles_[r].first.dim;
-            roles_[r].network->update(
-                adam, {rate.bias, static_cast<float>(curvature), learned ? 0.0f : rate.scale, rate.number});
-        }
-        return true;
-    }
-
     static constexpr double STEADY = 64;  // DenseAdam.STEADY
 
     // The batch's part of the block.
-    void take(const Block& block, int64_t begin, int64_t b, int64_t n) {
-        const int64_t fields = fields_.fields();
+    void take(const Block& block, int64_t begin, int64_t b) {
+        const int64_t fields = fields_.fields(), n = block.bounds[block.parts];
         for (int64_t i = 0; i < b; ++i) label_[i] = std::min(block.label[begin + i], 1.0f);
         keys_.clear();
         for (int64_t f = 0; f < fields; ++f) {
@@ -191,8 +216,8 @@ class SmallSteps {
         by_table_offsets_[fields * b] = static_cast<int32_t>(slots_.size());
     }
 
-    // Orders of a role, example by example; their results stay apart until `store`.
-    void pass(int64_t r, int64_t b, const RoleRates& rates, float* scores) {
+    // Orders of a role, example by example, whose logits are moved by `shift`; their results stay apart until `store`.
+    void pass(int64_t r, int64_t b, const RoleRates& rates, const Labels& labels, float shift, float* scores) {
         const RoleShape& role = roles_[r];
         const int64_t fields = fields_.fields();
         std::vector<float>&first = states_[2 * r], &second = states_[2 * r + 1], &scale = scales_[r];
@@ -206,8 +231,10 @@ class SmallSteps {
         }
         const Rows rows{first.data(), rates.first, role.second.dim, second.data(), rates.second};
         const Occurrences of{b, nullptr, fields, by_table_offsets_.data(), slots_.data()};
-        pass_.learn(of, {scale.data(), rates.online_scale}, stored_.size(), rows, {label_.data(), nullptr},
-                    before_.data() + r * b, scores);
+        float* const before = before_.data() + r * b;
+        for (int64_t i = 0; i < b; ++i) before[i] += shift;
+        pass_.learn(of, {scale.data(), rates.online_scale}, stored_.size(), rows, labels, before, scores);
+        for (int64_t i = 0; i < b; ++i) scores[i] -= shift;
     }
 
     // Values and state of a segment of the unique keys; NaN where there is no row.
@@ -279,12 +306,29 @@ void* small_steps_new(Fields* fields, const int32_t* by_table, const int64_t* ro
 void small_steps_delete(void* steps) { delete static_cast<SmallSteps*>(steps); }
 
 // See Block, RoleRates and SmallSteps::learn.
-int64_t small_steps_learn(void* steps, int64_t part, int64_t parts, const int64_t* bounds, const int32_t* offsets,
-                          const int64_t* keys, const float* dense, const float* label, const void* rates,
-                          int64_t* count, float* logits) {
-    const Block block{parts, bounds, offsets, keys, dense, label};
+int64_t small_steps_learn(void* steps, const Block* block, int64_t part, const void* rates, int64_t* count,
+                          float* logits) {
     return guarded([&] {
-        return static_cast<SmallSteps*>(steps)->learn(block, part, static_cast<const RoleRates*>(rates), count, logits);
+        return static_cast<SmallSteps*>(steps)->learn(*block, part, static_cast<const RoleRates*>(rates), count,
+                                                      logits);
+    });
+}
+
+// See SmallSteps::score; before[roles, b].
+int64_t small_steps_score(void* steps, const Block* block, int64_t part, int64_t roles, float* before) {
+    return guarded([&] {
+        const float* const found = static_cast<SmallSteps*>(steps)->score(*block, part);
+        std::copy_n(found, roles * (block->bounds[part + 1] - block->bounds[part]), before);
+        return 0;
+    });
+}
+
+// See SmallSteps::teach; 1: the batch was learned.
+int64_t small_steps_teach(void* steps, const Block* block, int64_t part, const Lessons* lessons, const void* rates,
+                          int64_t count, float* logits) {
+    return guarded([&]() -> int64_t {
+        return static_cast<SmallSteps*>(steps)->teach(*block, part, lessons, static_cast<const RoleRates*>(rates),
+                                                      count, logits);
     });
 }
 

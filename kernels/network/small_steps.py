@@ -93,6 +93,22 @@ class Block:
     label: F32
 
 
+@dataclass(frozen=True)
+class Lessons:
+    """Targets and weights of the b examples of a batch, in place of its labels.
+
+    Attributes:
+        target, weight: f32[R, b], of each role.
+        shift: f32[R], of the biases after the logits.
+        fitted: bool[R], labels have just moved the bias, so that its optimiser leaves it alone.
+    """
+
+    target: F32
+    weight: F32
+    shift: F32
+    fitted: npt.NDArray[np.bool_]
+
+
 class SmallSteps:
     """Steps of small batches on a rank that holds all rows.
 
@@ -138,20 +154,13 @@ class SmallSteps:
             raise MemoryError("no memory for the steps of small batches")
         weakref.finalize(self, library.small_steps_delete, self._handle)
 
-    def learn(
-        self, block: Block, part: int, rates: Sequence[RoleRates], steps: int, logits: F32
-    ) -> tuple[int, int]:
-        """Learns batches one after the other, up to one whose gradients are not finite: that is scored only.
+    def open(self, block: Block, rates: Sequence[RoleRates], logits: F32) -> OpenBlock:
+        """Makes a block ready to be learned.
 
         Args:
             block: batches of at most `most` examples.
-            part: number of the first batch.
-            rates: of each role.
-            steps: number of steps that the networks have learned.
+            rates: of each role, in all batches.
             logits: f32[R, n], gets the scores of each role.
-
-        Returns:
-            Number of the batch that follows, and of steps that the networks have learned here.
         """
         bounds = contiguous(block.bounds, np.int64, (None,))
         n, sizes = int(bounds[-1]), np.diff(bounds)
@@ -161,18 +170,93 @@ class SmallSteps:
         keys = contiguous(block.keys, np.int64, (int(offsets[-1]),))
         dense = contiguous(block.dense, np.float32, (n, self._dense))
         label = contiguous(block.label, np.float32, (n,))
+        assert logits.shape == (len(self._roles), n) and logits.flags.c_contiguous
         given = np.zeros(len(rates), _RATES)
         for each, rate in zip(given, rates, strict=True):
             each["network"], each["bias"], each["scale"] = rate.network, rate.bias, rate.scale
             each["online_scale"], each["number"] = rate.online_scale, rate.number
             each["first"][: len(rate.first)] = rate.first
             each["second"][: len(rate.second)] = rate.second
-        assert logits.shape == (len(self._roles), n) and logits.flags.c_contiguous
+        return OpenBlock(self, Block(bounds, offsets, keys, dense, label), given, logits)
+
+    @property
+    def handle(self) -> int:
+        """Address of the compiled steps."""
+        return int(self._handle)
+
+
+class _Block(ctypes.Structure):
+    _fields_ = (
+        ("parts", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("bounds", "offsets", "keys", "dense", "label")),
+    )
+
+
+class _Lessons(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_void_p) for name in ("target", "weight", "shift", "fitted"))
+
+
+class OpenBlock:
+    """Block whose batches are learned, one after the other; made by `SmallSteps.open`.
+
+    Attributes:
+        bounds, label: of the block.
+    """
+
+    def __init__(self, steps: SmallSteps, block: Block, rates: npt.NDArray[np.void], logits: F32) -> None:
+        self._steps, self._block, self._rates, self._logits = steps, block, rates, logits
+        self.bounds, self.label = block.bounds, block.label
+        arrays = (block.bounds, block.offsets, block.keys, block.dense, block.label)
+        self._given = _Block(len(self.bounds) - 1, *(address(array) for array in arrays))
+
+    def learn(self, part: int, steps: int) -> tuple[int, int]:
+        """Learns batches one after the other, up to one whose gradients are not finite: that is scored only.
+
+        Args:
+            part: number of the first batch.
+            steps: number of steps that the networks have learned.
+
+        Returns:
+            Number of the batch that follows, and of steps that the networks have learned here.
+        """
         count = np.array([steps], np.int64)
-        arrays = (bounds, offsets, keys, dense, label, given, count, logits)
-        parts = len(bounds) - 1
-        following = _library().small_steps_learn(self._handle, part, parts, *map(address, arrays))
+        following = _library().small_steps_learn(
+            self._steps.handle,
+            ctypes.byref(self._given),
+            part,
+            address(self._rates),
+            address(count),
+            address(self._logits),
+        )
         return checked(following), int(count[0])
+
+    def score(self, part: int) -> F32:
+        """Logits f32[R, b] of a batch with examples, from before it is learned; `teach` follows."""
+        before = np.empty((len(self._logits), self.bounds[part + 1] - self.bounds[part]), np.float32)
+        given = ctypes.byref(self._given)
+        checked(_library().small_steps_score(self._steps.handle, given, part, len(before), address(before)))
+        return before
+
+    def teach(self, part: int, lessons: Lessons, steps: int) -> bool:
+        """Learns the batch that `score` has read; returns whether its gradients are finite, else it does not.
+
+        Args:
+            part: number of the batch.
+            lessons: take the place of its labels.
+            steps: number of steps that the networks have learned.
+        """
+        each = (lessons.target, lessons.weight, lessons.shift, lessons.fitted)
+        given = _Lessons(*(address(array) for array in each))
+        learned = _library().small_steps_teach(
+            self._steps.handle,
+            ctypes.byref(self._given),
+            part,
+            ctypes.byref(given),
+            address(self._rates),
+            steps,
+            address(self._logits),
+        )
+        return bool(checked(learned))
 
 
 @functools.cache
@@ -182,8 +266,10 @@ def _library() -> ctypes.CDLL:
     library.small_steps_new.restype = array
     library.small_steps_new.argtypes = [array, array, array, size, size, size, size]
     library.small_steps_delete.restype, library.small_steps_delete.argtypes = None, [array]
-    library.small_steps_learn.restype, library.small_steps_learn.argtypes = (
-        size,
-        [array, size, size, *[array] * 8],
-    )
+    for call, counts in (
+        (library.small_steps_learn, (array, size, array, array, array)),
+        (library.small_steps_score, (array, size, size, array)),
+        (library.small_steps_teach, (array, size, array, array, size, array)),
+    ):
+        call.restype, call.argtypes = size, [array, *counts]
     return library

@@ -135,6 +135,10 @@ def test_a_batch_in_any_cut_gives_the_same_records() -> None:
             for at in range(0, len(key), step)
         ]
         outcomes.append(np.concatenate([*parts, labels.finish()]).tobytes())
+        block = FinalLabels(1_000, ["rank"])
+        bounds = np.append(np.arange(0, len(key), step), len(key))
+        _, left = block.add_block(scored, kind == 1, order, bounds)
+        assert np.diff(left).tolist() == [len(part) for part in parts], "each with the batch that lets it out"
     assert len(set(outcomes)) == 1
     found = np.frombuffer(outcomes[0], scored.dtype)
     assert (np.sort(found["instance"]) == np.arange(n)).all()

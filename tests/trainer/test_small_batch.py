@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -19,13 +18,13 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
 from livectr.kernels.stream.join import FINAL_LATE, FINAL_NEGATIVE, LATE_POSITIVE
 from livectr.models import DCN, DNN, FM, LR, PNN, DeepFM, ModelConfig, WideDeep
-from livectr.models.es_dfm import HEADS, expected_labels, lessons_of_heads
-from livectr.models.fnw import fake_negative_weighted
+from livectr.models.es_dfm import HEADS
 from livectr.trainer.des.result import StepResult
 from livectr.trainer.des.small_batch import MOST
-from livectr.trainer.des.step import DesStep, Teach
+from livectr.trainer.des.step import DesStep
 from livectr.trainer.step_settings import StepSettings
 from tests.trainer import common_worker
+from tests.trainer.late_lessons import Way, lessons
 
 F32 = NDArray[np.float32]
 MODELS: tuple[ModelConfig, ...] = (
@@ -103,9 +102,6 @@ def test_compiled_steps_equal_torchs(
     assert_equal(*steps)
 
 
-Way = Literal["vanilla", "fnw", "es_dfm", "heads"]
-
-
 @settings(max_examples=30, deadline=None)
 @given(
     way=st.sampled_from(get_args(Way)),
@@ -137,19 +133,6 @@ def test_late_labels_teach_what_they_teach_torch(
         results = (step.learn(ready, teach) for step, ready in pairs)
         assert_equal_results(*results)
     assert_equal(*steps)
-
-
-def lessons(way: Way, outcome: NDArray[np.int64], rng: np.random.Generator) -> Teach | None:
-    """Teacher of outcomes of a main model, or of the heads; None: the labels teach."""
-    of, heads = torch.from_numpy(outcome.astype(np.float32)), rng.normal(size=(2, len(outcome)))
-    clicked, in_time = torch.from_numpy(heads.astype(np.float32))
-    ways: dict[Way, Teach | None] = {
-        "vanilla": None,
-        "fnw": lambda logits: {"rank": fake_negative_weighted(logits["rank"], of)},
-        "es_dfm": lambda _: {"rank": expected_labels(of, clicked, in_time)},
-        "heads": lambda _: lessons_of_heads(of),
-    }
-    return ways[way]
 
 
 def test_late_labels_without_lessons_are_refused() -> None:

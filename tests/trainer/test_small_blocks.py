@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -16,14 +17,18 @@ from bench.planted import pipeline
 from livectr.ingest.common_features import FEW
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
+from livectr.kernels.stream.join import FINAL_LATE, FINAL_NEGATIVE
 from livectr.models import DCN, DNN, FM, LR, PNN, AutoInt, DeepFM, ModelConfig, WideDeep, decay
+from livectr.models.es_dfm import HEADS
 from livectr.models.losses import LATE
+from livectr.trainer.des.biases import ENOUGH
 from livectr.trainer.des.result import StepResult
 from livectr.trainer.des.small_batch import MOST
-from livectr.trainer.des.step import DesStep
+from livectr.trainer.des.step import DesStep, Teach, TeachPart
 from livectr.trainer.step_settings import StepSettings
 from livectr.trainer.stream.batcher import BLOCK
 from tests.trainer import common_worker
+from tests.trainer.late_lessons import Way, lessons_of_parts
 
 F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]
@@ -48,20 +53,35 @@ def batch(rng: np.random.Generator, rows: int, fields: int, dense: int) -> tuple
     return Features(rows, offsets, keys, x), rng.choice(np.array([0, 1], np.float32), rows)
 
 
-def both(pipeline: Pipeline, online: int, models: dict[str, ModelConfig] | None = None) -> list[DesStep]:
+def both(pipeline: Pipeline, online: int, models: Mapping[str, ModelConfig] | None = None) -> list[DesStep]:
     """Two steps that have learned the same batch."""
     steps = [DesStep(pipeline, seed=1, settings=StepSettings(online=online), models=models) for _ in range(2)]
     fields, dense = len(steps[0].spec.fields), len(steps[0].spec.dense_names)
-    first = batch(np.random.default_rng(9), 5, fields, dense)
+    first, rng = batch(np.random.default_rng(9), 5, fields, dense), np.random.default_rng(9)
     for step in steps:
         assert step.learn_block(*first, np.array([0, 5])) is None, "the first batch sets the biases"
-        step.step(*first)
+        late = pipeline.log.finals
+        teach = (
+            lessons_of_parts("heads" if models is HEADS else "fnw", first[1].astype(int), rng)
+            if late
+            else None
+        )
+        one_by_one(step, *first, np.array([0, 5]), teach)
     return steps
 
 
-def one_by_one(step: DesStep, features: Features, label: F32, bounds: I64) -> list[StepResult]:
-    parts = [np.arange(start, end) for start, end in itertools.pairwise(bounds)]
-    return [step.step(features.take(rows), label[rows]) for rows in parts]
+def one_by_one(
+    step: DesStep, features: Features, label: F32, bounds: I64, teach: TeachPart | None = None
+) -> list[StepResult]:
+    found = []
+    for start, end in itertools.pairwise(bounds.tolist()):
+        prepared = step.prepare(features.take(np.arange(start, end)), label[start:end])
+        found.append(step.learn(prepared, None if teach is None else of_rows(teach, slice(start, end))))
+    return found
+
+
+def of_rows(teach: TeachPart, rows: slice) -> Teach:
+    return lambda logits: teach(logits, rows)
 
 
 def bits(step: DesStep) -> dict[str, bytes]:
@@ -72,10 +92,12 @@ def bits(step: DesStep) -> dict[str, bytes]:
     return found
 
 
-def assert_same(steps: list[DesStep], features: Features, label: F32, bounds: I64) -> None:
-    block = steps[0].learn_block(features, label, bounds)
+def assert_same(
+    steps: list[DesStep], features: Features, label: F32, bounds: I64, teach: TeachPart | None = None
+) -> None:
+    block = steps[0].learn_block(features, label, bounds, teach)
     assert block is not None
-    each = one_by_one(steps[1], features, label, bounds)
+    each = one_by_one(steps[1], features, label, bounds, teach)
     for role, logits in block.logits.items():
         assert logits.tobytes() == np.concatenate([part.logits[role] for part in each]).tobytes(), role
     np.testing.assert_array_equal(block.label, np.concatenate([part.label for part in each]))
@@ -105,6 +127,40 @@ def test_a_block_has_the_bits_of_its_batches(
         features, label = batch(rng, sum(sizes), fields, dense)
         label[rng.random(len(label)) < 0.1] = LATE
         assert_same(steps, features, label, np.cumsum([0, *sizes]))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    way=st.sampled_from(["fnw", "es_dfm", "heads"]),
+    models=st.lists(st.sampled_from(MODELS), min_size=1, max_size=2),
+    sizes=st.lists(st.one_of(st.integers(0, 9), st.just(MOST)), min_size=1, max_size=6),
+    online=st.sampled_from([0, 4, MOST]),
+    broken=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_late_labels_teach_a_block_what_they_teach_its_batches(
+    way: Way, models: list[ModelConfig], sizes: list[int], online: int, broken: bool, seed: int
+) -> None:
+    """Targets, weights of 0 too, and sure labels, which move the biases until there are enough."""
+    whole = pipeline(models[0], fields=3, dense=2)
+    late = replace(whole, log=replace(whole.log, delayed="es_dfm" if way == "heads" else way))
+    roles = {f"shadow{i}" if i else "rank": model for i, model in enumerate(models)}
+    steps, rng = both(late, online, HEADS if way == "heads" else roles), np.random.default_rng(seed)
+    if seed % 2:
+        for step in steps:
+            step._sure = dict.fromkeys(step._sure, ENOUGH - 5)
+    bounds = np.cumsum([0, *sizes])
+    for _ in range(2):
+        features, _ = batch(rng, sum(sizes), 3, 2)
+        outcome = rng.integers(0, FINAL_LATE + 1, len(features.dense))
+        label = (outcome % FINAL_NEGATIVE > 0).astype(np.float32)
+        if broken and len(label):
+            features.dense[rng.integers(len(label))] = np.inf
+        teach = lessons_of_parts(way, outcome, rng)
+        assert teach is not None
+        with np.errstate(all="ignore"):
+            assert_same(steps, features, label, bounds, teach)
+        assert steps[0]._sure == steps[1]._sure
 
 
 @pytest.mark.parametrize("place", [0, 2, 4])

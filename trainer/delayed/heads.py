@@ -10,8 +10,11 @@ host memory, with the policies of the main tables: a budget of rows or bytes cou
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from livectr.ingest.pipeline import Pipeline
 from livectr.models.es_dfm import HEADS, expected_labels, lessons_of_heads
@@ -20,6 +23,8 @@ from livectr.trainer.des.batch import PreparedBatch
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.learner import Learner
 from livectr.trainer.stream.feed import Batch
+
+I64 = NDArray[np.int64]
 
 PREFIX = "es_dfm."
 """Begin of the heads' names in a checkpoint."""
@@ -58,7 +63,29 @@ class Heads:
         Returns:
             Lesson of the batch for the main model, of all ranks' rows, rank-major.
         """
-        outcome = torch.from_numpy(batch.outcome.astype(np.float32))
+        outcome = _outcome(batch)
         logits = self.learner.learn(prepared, batch.time_ms, lambda _: lessons_of_heads(outcome)).logits
         clicked, in_time = (torch.from_numpy(logits[name]) for name in ("clicked", "in_time"))
         return expected_labels(outcome, clicked, in_time)
+
+    def learn_block(self, batch: Batch, bounds: I64) -> Callable[[slice], Lesson]:
+        """`learn` of the batches of a block, which the learner takes.
+
+        Args:
+            batch: the block.
+            bounds: of its batches.
+
+        Returns:
+            Function of the slice of a batch's rows, which gives the lesson for the main model.
+        """
+        outcome = _outcome(batch)
+        result = self.learner.learn_block(
+            batch.features, batch.clicked, bounds, lambda _, rows: lessons_of_heads(outcome[rows])
+        )
+        assert result is not None, "the learner takes it"
+        clicked, in_time = (torch.from_numpy(result.logits[name]) for name in ("clicked", "in_time"))
+        return lambda rows: expected_labels(outcome[rows], clicked[rows], in_time[rows])
+
+
+def _outcome(batch: Batch) -> torch.Tensor:
+    return torch.from_numpy(batch.outcome.astype(np.float32))

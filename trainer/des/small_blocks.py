@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from livectr.ingest.plan.features import Features
-from livectr.kernels.network.small_steps import Block, RoleRates, SmallRole, SmallSteps
+from livectr.kernels.network.small_steps import Block, Lessons, OpenBlock, RoleRates, SmallRole, SmallSteps
 from livectr.kernels.table.rows import optimiser
 from livectr.trainer.des.dense import DenseAdam
 from livectr.trainer.des.online import OnlineOrders
@@ -78,24 +78,38 @@ class SmallBlocks:
         schedules = [config.schedule for config in self.spec.configs.values()]
         return all(schedule.factor(first) == schedule.factor(last) for schedule in schedules)
 
-    def learn(self, features: Features, label: F32, bounds: I64, part: int, logits: F32) -> tuple[int, int]:
-        """Learn batches of a block, up to one whose gradients are not finite: that is scored only.
+    def open(self, features: Features, label: F32, bounds: I64, logits: F32) -> OpenBlock:
+        """Make a block ready to be learned, whose steps have the same rates (`constant`).
 
         Args:
             features: n examples, not grouped.
             label: f32[n], targets in [0, 1]; above 1 is 1.
             bounds: int64[P + 1], of the batches.
-            part: number of the first batch.
             logits: f32[R, n], gets the scores of `roles`.
+        """
+        block = Block(bounds, features.offsets, features.keys, features.dense, label)
+        return self.steps.open(block, [self._rates(role) for role in self.roles], logits)
+
+    def learn(self, block: OpenBlock, part: int) -> tuple[int, int]:
+        """Learn batches of a block, up to one whose gradients are not finite: that is scored only.
+
+        Args:
+            block: from `open`.
+            part: number of the first batch.
 
         Returns:
             Number of the batch that follows, and of batches that were learned.
         """
-        block = Block(bounds, features.offsets, features.keys, features.dense, label)
-        rates = [self._rates(role) for role in self.roles]
-        following, learned = self.steps.learn(block, part, rates, self.dense.steps, logits)
+        following, learned = block.learn(part, self.dense.steps)
         self.dense.updated(learned)
         return following, learned
+
+    def teach(self, block: OpenBlock, part: int, lessons: Lessons) -> bool:
+        """Learn the batch of a block that `OpenBlock.score` has read; False: gradients are not finite."""
+        learned = block.teach(part, lessons, self.dense.steps)
+        if learned:
+            self.dense.updated()
+        return learned
 
     def _rates(self, role: str) -> RoleRates:
         factor = self.spec.configs[role].schedule.factor(self.dense.steps)

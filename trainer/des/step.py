@@ -40,6 +40,7 @@ from torch import Tensor
 from livectr.ingest.common_features import FEW, AnyFeatures
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
+from livectr.kernels.network.small_steps import Lessons, OpenBlock
 from livectr.kernels.table.from_zero import FromZero, start_at_zero
 from livectr.models.base import CTRModel, ModelConfig
 from livectr.models.configs import model_configs
@@ -83,6 +84,8 @@ LOG = logging.getLogger(__name__)
 Teach = Callable[[Mapping[str, Tensor]], Mapping[str, Lesson]]
 """Function of the logits f32[B] of every role, from before a batch is learned; returns role → lesson of the B
 rows, all rank-major."""
+TeachPart = Callable[[Mapping[str, Tensor], slice], Mapping[str, Lesson]]
+"""`Teach` of a batch of a block, the slice of its rows."""
 
 
 class DesStep:
@@ -283,19 +286,34 @@ class DesStep:
         with precision(settings.precision, products=settings.library):
             return self._learn(prepared, prepared.batch, teach)
 
-    def learn_block(self, features: AnyFeatures, label: F32, bounds: I64) -> StepResult | None:
-        """Score and learn batches one after the other, in a compiled call; None: `step` has to learn each.
+    def takes_block(self, features: AnyFeatures, bounds: I64) -> bool:
+        """Tell if `learn_block` learns these; False: `step` has to learn each batch.
+
+        Args:
+            features: see `learn_block`.
+            bounds: see `learn_block`.
+        """
+        begun = self.dense.steps or self._biases_trained
+        if self.blocks is None or not isinstance(features, Features) or not begun:
+            return False
+        return self.blocks.constant(len(bounds) - 1)
+
+    def learn_block(
+        self, features: AnyFeatures, label: F32, bounds: I64, teach: TeachPart | None = None
+    ) -> StepResult | None:
+        """Score and learn batches one after the other, by compiled calls; None: `step` has to learn each.
 
         Args:
             features: n examples.
             label: f32[n], as of `prepare`.
             bounds: int64[P + 1], bounds of the batches.
+            teach: see `learn`; without it, all batches are learned in one call.
         """
         blocks = self.blocks
-        fit = isinstance(features, Features) and self._loss is not weighted_cross_entropy
-        begun = self.dense.steps or self._biases_trained
-        if blocks is None or not fit or not begun or not blocks.constant(len(bounds) - 1):
+        if blocks is None or not self.takes_block(features, bounds):
             return None
+        if teach is None and self._loss is weighted_cross_entropy:
+            raise TypeError("the losses of fnw and es_dfm need lessons")
         assert isinstance(features, Features)
         self._check(label)
         if not len(label):
@@ -303,9 +321,13 @@ class DesStep:
         self._set_rates()
         scores = np.empty((len(blocks.roles), len(label)), np.float32)
         logits, none = dict(zip(blocks.roles, scores, strict=True)), dict.fromkeys(blocks.roles, 0.0)
-        part = 0
+        block, part = blocks.open(features, label, bounds, scores), 0
         while part < len(bounds) - 1:
-            following, learned = blocks.learn(features, label, bounds, part, scores)
+            if teach is not None:
+                self._learn_part(blocks, block, part, teach, logits)
+                part += 1
+                continue
+            following, learned = blocks.learn(block, part)
             if learned:
                 self._end_stretch()
             if learned < np.count_nonzero(np.diff(bounds[part : following + 1])):  # the last is not finite
@@ -316,6 +338,33 @@ class DesStep:
             part = following
         target = np.minimum(label, np.float32(1))
         return StepResult(logits, target, loss_of(logits, target, none), (len(label),))
+
+    def _learn_part(
+        self, blocks: SmallBlocks, block: OpenBlock, part: int, teach: TeachPart, logits: Mapping[str, F32]
+    ) -> None:
+        """`_learn_small` of a batch of a block; its scores come into `logits`."""
+        rows = slice(*block.bounds[part : part + 2].tolist())
+        if rows.start == rows.stop:
+            return
+        before = dict(zip(blocks.roles, block.score(part), strict=True))
+        lessons = self._lessons(before, lambda scored: teach(scored, rows))
+        shift, sure = self._shifts(lambda: (before, block.label[rows]), lessons)
+        fitted = self._fitted(sure)
+        learned = blocks.teach(
+            block,
+            part,
+            Lessons(
+                np.stack([lessons[role].target.numpy() for role in blocks.roles]),
+                np.stack([lessons[role].weight.numpy() for role in blocks.roles]),
+                np.array([shift[role] for role in blocks.roles], np.float32),
+                np.array([role in fitted for role in blocks.roles]),
+            ),
+        )
+        if learned:
+            self._sure = sure
+            self._end_stretch()
+        else:
+            self._skip(shift, {role: z[rows] for role, z in logits.items()})
 
     @property
     def together(self) -> int:
@@ -457,6 +506,10 @@ class DesStep:
             fitted = sure[role] > self._sure[role] < ENOUGH
             inertia[role] = math.inf if fitted else self.dense.bias_squares(role)
         return inertia
+
+    def _fitted(self, sure: Mapping[str, int]) -> list[str]:
+        """Roles whose bias labels have just moved, so that there are `sure` by then."""
+        return [role for role, seen in self._sure.items() if sure[role] > seen < ENOUGH]
 
     def _shifts(
         self, scores: Callable[[], tuple[dict[str, F32], F32]], lessons: Mapping[str, Lesson] | None

@@ -48,8 +48,17 @@ class Evaluation:
 
     @property
     def by_step(self) -> bool:
-        """True if the steps that bring examples are noted, so that those of a block are added one by one."""
-        return self.labels is not None or any(part.by_step for part in self.parts)
+        """True if the batches of a block are added one by one.
+
+        A part notes the steps that bring examples, or panes end by examples whose labels are final.
+        """
+        waits = self.labels is not None and bool(self._panes)
+        return waits or any(part.by_step for part in self.parts)
+
+    @property
+    def _panes(self) -> Sequence[Hedger | Calibrator]:
+        """Parts that change after so many examples."""
+        return [part for part in (self.hedger, self.calibrator) if part is not None]
 
     @property
     def champion(self) -> str:
@@ -83,10 +92,10 @@ class Evaluation:
                 label=label[rows],
                 segment=of_rows,
             )
-            if self.labels is None:
-                self._give(scored, last, bounds)
-            else:
-                self._give(self.labels.add(scored, batch.late[rows], batch.order[rows]), last)
+            if self.labels is not None:
+                ends = np.array([0, len(scored)]) if bounds is None else bounds
+                scored, bounds = self.labels.add_block(scored, batch.late[rows], batch.order[rows], ends)
+            self._give(scored, last, bounds)
 
     def _groups(self, batch: Batch, step: int) -> Iterator[tuple[slice, int, I64 | None]]:
         """Divide a block after the batches that end a pane of the mixture or of the maps.
@@ -94,7 +103,7 @@ class Evaluation:
         Yields:
             Rows of some batches; number of the step of their last; their bounds.
         """
-        panes = [part for part in (self.hedger, self.calibrator) if part is not None]
+        panes = self._panes
         if batch.bounds is None or not panes:
             yield slice(0, len(batch)), step, batch.bounds
             return

@@ -82,9 +82,26 @@ class FinalLabels(Part):
         Returns:
             Records whose windows have ended before the last order, with their scores and final labels.
         """
+        return self.add_block(scored, late, order, np.array([0, len(scored)]))[0]
+
+    def add_block(
+        self, scored: Records, late: npt.NDArray[np.bool_], order: I64, bounds: I64
+    ) -> tuple[Records, I64]:
+        """Add batches in training order.
+
+        Args:
+            scored: see `add`.
+            late: see `add`.
+            order: see `add`.
+            bounds: int64[P + 1], of the batches.
+
+        Returns:
+            See `add`; bounds int64[P + 1] of the records that each batch let out.
+        """
         if not len(scored):
-            return scored
+            return scored, np.zeros(len(bounds), np.int64)
         order = np.maximum(np.maximum.accumulate(order), self._order)
+        reached = np.append(self._order, order)[bounds]
         self._order = int(order[-1])
         first, clicked = np.flatnonzero(~late), np.flatnonzero(scored["label"])
         place = np.concatenate([first, clicked])
@@ -98,18 +115,20 @@ class FinalLabels(Part):
         if len(waits):
             ends = np.maximum(scored["time_ms"][waits] + self._window_ms, order[waits])
             self._rows.append(self._batch(scored[waits]), until=int(ends.max()))
-        return self._release(self._order)
+        records, deadline = self._release(self._order)
+        return records, deadline.searchsorted(reached)
 
     def finish(self) -> Records:
         """All records that wait: at the end of the logs no more clicks come."""
-        return self._release(LAST)
+        return self._release(LAST)[0]
 
-    def _release(self, bound: int) -> Records:
+    def _release(self, bound: int) -> tuple[Records, I64]:
+        """Records whose windows end before a bound, and these ends."""
         released = self._join.release(bound)
         records = self._records(self._rows.take(released.slot))
         records["label"] = released.label
         self._rows.drop(bound)
-        return records
+        return records, released.deadline
 
     def state(self) -> Arrays:
         """State for a checkpoint: equal for equal states."""

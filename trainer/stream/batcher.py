@@ -17,7 +17,7 @@ it. A block has as many batches of one size as are ready, so that its batches ar
 cut one by one.
 
 Finals (ingest.join.label_join) ride along: they take no example's place, and a batch has at most as many
-finals as it may have examples.
+finals as it may have examples. Of a block they are rows like others, of which it may have `BLOCK`.
 
 `trainer.stream.cut` is the policy. `Batcher` runs it on every rank over two small all-gathers: a header with
 a sample of the examples that are ready, and the orders of those that the batch may hold.
@@ -36,7 +36,7 @@ import numpy.typing as npt
 from livectr.ingest.common_features import FEW
 from livectr.trainer.comm.control import Control
 from livectr.trainer.ramp import BatchRamp
-from livectr.trainer.stream.cut import NEVER, SAMPLES, Cut, cut, decided, needed, sample
+from livectr.trainer.stream.cut import NEVER, SAMPLES, Cut, block, cut, decided, needed, sample
 from livectr.trainer.stream.header import WIDTH, Flags, Header, Headers
 from livectr.trainer.stream.order_log import BatchSettings, Begun, Decided, OrderLog
 
@@ -181,7 +181,7 @@ class Batcher:
         if follows is not None:
             follows.check(settings, source.topic_count)
         self._times = times
-        alone = finals or follows is not None or times.interval_ms is not None or control.world > 1
+        alone = follows is not None or times.interval_ms is not None or control.world > 1
         self._together, self._until = None if alone else together, until
         self._wait = False
         self._settled_s: float | None = None
@@ -258,11 +258,16 @@ class Batcher:
         if most < 2:
             return None
         order, partition = self.source.orders(most * size)
-        parts = int(order.searchsorted(below)) // size
-        if parts < 2:
-            return None
-        n = parts * size
-        return Cut(np.array([n]), np.arange(n), order[:n], n, partition[:n].astype(np.int64), parts=parts)
+        ready = int(order.searchsorted(below))
+        finals = self.source.finals(most * size)[:ready] if self.finals else None
+        return block(
+            order[:ready],
+            partition[:ready].astype(np.int64),
+            finals,
+            batch_size=size,
+            parts=most,
+            most=FEW,
+        )
 
     def _cut(self, rows: I64, heads: Headers, samples: I64, size: int) -> Cut | None:
         """Cut by the policy. Collective.

@@ -37,7 +37,8 @@ class Cut:
         natural: the batch is a function of the logs: no clock and no end of a log took part.
         decided: partition → number of examples, where a log of decisions chose them: they need not be the
             first of the sequence.
-        parts: equal batches, one after the other, that are cut at once: a block (`trainer.stream.batcher`).
+        ends: int64[P], ends of the batches, one after the other, that are cut at once: a block
+            (`trainer.stream.batcher`); None: it is one batch.
     """
 
     counts: I64
@@ -47,7 +48,12 @@ class Cut:
     partition: I64
     natural: bool = True
     decided: Mapping[int, int] | None = None
-    parts: int = 1
+    ends: I64 | None = None
+
+    @property
+    def parts(self) -> int:
+        """Number of batches."""
+        return 1 if self.ends is None else len(self.ends)
 
     @property
     def of_partition(self) -> dict[int, int]:
@@ -166,6 +172,62 @@ def cut(
         whole |= strict // interval_ms > int(order[-1]) // interval_ms
     natural = whole and int(order[-1]) < strict
     return Cut(counts, sequence, order, int(examples[size - 1]), partition[batch], natural)
+
+
+def block(
+    order: I64,
+    partition: I64,
+    finals: npt.NDArray[np.bool_] | None,
+    *,
+    batch_size: int,
+    parts: int,
+    most: int,
+) -> Cut | None:
+    """The next batches of a rank that cuts alone; None if there are not even two, each full.
+
+    Args:
+        order: int64[n], orders of the first examples of the global sequence, all below a frontier that no
+            clock and no end of a log has moved.
+        partition: int64[n], their partitions.
+        finals: bool[n], finals among them; None: there are none.
+        batch_size: B, as of `cut`.
+        parts: number of batches, at most.
+        most: rows of a batch, at most; the block ends before one with more.
+    """
+    if finals is None:
+        ends = np.arange(1, min(parts, len(order) // batch_size) + 1) * batch_size
+        rides = 0
+    else:
+        ends = _ends(np.cumsum(finals), batch_size, parts)
+        large = np.diff(ends, prepend=0) > most
+        ends = ends[: int(large.argmax())] if large.any() else ends
+        rides = int(np.count_nonzero(finals[: ends[-1]])) if len(ends) else 0
+    if len(ends) < 2:
+        return None
+    n = int(ends[-1])
+    return Cut(np.array([n]), np.arange(n), order[:n], n - rides, partition[:n], ends=ends)
+
+
+def _ends(rides: I64, batch_size: int, parts: int) -> I64:
+    """Ends of the first batches, each with B examples or with B finals.
+
+    Args:
+        rides: int64[n], finals up to and with each row.
+        batch_size: B.
+        parts: number of batches, at most.
+    """
+    examples = np.arange(1, len(rides) + 1) - rides
+    ends: list[int] = []
+    shown = left = 0  # examples and finals of the batches before
+    while len(ends) < parts:
+        end = 1 + min(
+            int(examples.searchsorted(shown + batch_size)), int(rides.searchsorted(left + batch_size))
+        )
+        if end > len(rides):
+            break
+        ends.append(end)
+        shown, left = int(examples[end - 1]), int(rides[end - 1])
+    return np.array(ends, np.int64)
 
 
 def decided(

@@ -67,7 +67,8 @@ class Batch:
         segment: int64[B], calibration segments, in the global sequence; None: there are none.
         late: bool[B], late positives, in the global sequence: no examples of their own.
         outcome: u8[B], labels of all rows, rank-major.
-        cut: number of examples of the cut, those that could not be extracted included.
+        cut: int64[P], number of examples of the cut of each batch, those that could not be extracted
+            included; without finals.
         bounds: int64[P + 1], bounds of the P batches of a block, whose rows are in the global sequence; None:
             it is one batch.
     """
@@ -82,7 +83,7 @@ class Batch:
     order: I64
     late: npt.NDArray[np.bool_]
     outcome: npt.NDArray[np.uint8]
-    cut: int
+    cut: I64
     bounds: I64 | None = None
     segment: I64 | None = None
 
@@ -94,7 +95,7 @@ class Batch:
         if self.bounds is None:
             yield self
             return
-        for start, end in pairwise(self.bounds.tolist()):
+        for part, (start, end) in enumerate(pairwise(self.bounds.tolist())):
             rows = slice(start, end)
             yield replace(
                 self,
@@ -102,7 +103,7 @@ class Batch:
                 label=self.label[rows],
                 sequence=np.arange(end - start),
                 outcome=self.outcome[rows],
-                cut=self.cut // (len(self.bounds) - 1),
+                cut=self.cut[part : part + 1],
                 bounds=None,
                 segment=None if self.segment is None else self.segment[rows],
                 **{name: getattr(self, name)[rows] for name in IDS},
@@ -132,6 +133,7 @@ class Batch:
             label=self.label[own],
             sequence=(np.cumsum(stays) - 1)[self.sequence[left]],
             outcome=self.outcome[stays],
+            bounds=None if self.bounds is None else _up_to(stays, self.bounds),
             segment=None if self.segment is None else self.segment[left],
             **{name: getattr(self, name)[left] for name in IDS},
         )
@@ -231,6 +233,7 @@ class Feed:
         late = marks & LATE_POSITIVE != 0
         outcome = (known[ok, 4] // OUTCOME).astype(np.uint8)
         again = late | (marks >= OUTCOME * FINAL_NEGATIVE)
+        ends = np.array([len(ok)]) if cut.ends is None else cut.ends
         if observed:  # a late positive, or a final, was observed when it first came
             seen = np.stack(observed)
             self.statistics = self.statistics.update(seen[:, ~again] if again.any() else seen)
@@ -245,8 +248,8 @@ class Feed:
             order=cut.order[left],
             late=late,
             outcome=outcome,
-            cut=cut.examples,
-            bounds=_bounds(ok, cut.parts) if cut.parts > 1 else None,
+            cut=np.diff(_up_to(known[cut.sequence, 4] < OUTCOME * FINAL_NEGATIVE, np.append(0, ends))),
+            bounds=None if cut.ends is None else _up_to(ok, np.append(0, ends)),
             segment=segment,
         )
 
@@ -278,9 +281,9 @@ class Feed:
             )
 
 
-def _bounds(ok: npt.NDArray[np.bool_], parts: int) -> I64:
-    """Bounds int64[P + 1] of the examples that could be extracted, by part."""
-    return np.concatenate([[0], np.cumsum(ok.reshape(parts, -1).sum(1))]).astype(np.int64)
+def _up_to(chosen: npt.NDArray[np.bool_], bounds: I64) -> I64:
+    """Number int64[P + 1] of the chosen rows before each bound."""
+    return np.append(0, np.cumsum(chosen))[bounds]
 
 
 def _words(own: Examples, features: AnyFeatures, more: Sequence[I64]) -> I64:

@@ -79,7 +79,8 @@ def partials(
     if group_of is None:
         return [a + b for a, b in zip(of_examples, of_groups, strict=True)]
     groups = Groups(group_of, len(common.values), common.values.device)
-    return [groups.add(a, b) for a, b in zip(of_examples, of_groups, strict=True)]
+    pairs = zip(of_examples, of_groups, strict=True)
+    return [groups.add(a, b) if a.shape[1] else a for a, b in pairs]  # AutoInt has S = 0
 
 
 def split_roles(sums: Tensor, widths: Sequence[int]) -> list[Tensor]:

@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from livectr.cli import main
-from livectr.ingest.common_features import CommonExtractor, CommonFeatures
+from livectr.ingest.common_features import Common, CommonExtractor, CommonFeatures
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
+from livectr.models import AutoInt
 from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.des.exchange_choice import FIELD_EXCHANGE_KEY
 from livectr.trainer.des.step import DesStep
@@ -116,6 +117,16 @@ def test_groups_are_added_to_their_rows_and_sum_their_gradients() -> None:
     assert shared.grad is not None and own.grad is not None
     np.testing.assert_array_equal(shared.grad.numpy(), wanted)
     np.testing.assert_array_equal(own.grad.numpy(), 2 * grad.numpy())
+
+
+def test_a_model_without_partial_results_learns_in_groups() -> None:
+    """AutoInt gathers all that it reads."""
+    whole, rng = pipeline(AutoInt(dim=4, layers=1)), np.random.default_rng(0)
+    grouped, plain = (DesStep(whole, seed=5) for _ in range(2))
+    for _ in range(3):
+        features, label = batch(rng, 200, 60)
+        found, want = grouped.step(features, label), plain.step(features.plain(Common.of(whole)), label)
+        np.testing.assert_allclose(found.logits["rank"], want.logits["rank"], rtol=1e-4, atol=1e-6)
 
 
 IMPRESSIONS, FAILING = 4_000, {5, 6, 1_700, 3_999}

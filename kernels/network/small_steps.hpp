@@ -51,10 +51,10 @@ struct Block {
 };
 
 // What the b examples of a batch teach each role in place of their labels: target, weight[roles, b], shift[roles] of the
-// biases after the logits, and fitted[roles]: labels have just moved the bias, so that its optimiser leaves it alone.
+// biases after the logits, and inertia[roles], which is added to the curvature of the bias.
 struct Lessons {
     const float *target, *weight, *shift;
-    const bool* fitted;
+    const double* inertia;
 };
 
 class SmallSteps {
@@ -150,12 +150,12 @@ class SmallSteps {
             const small_batch::Adam adam{static_cast<float>(rate.network * small * root / rise),
                                          static_cast<float>(1e-8 * root),
                                          static_cast<float>(1.0 / static_cast<double>(b))};
-            const bool fitted = lessons && lessons->fitted[r], learned = online && roles_[r].first.dim;
+            const bool learned = online && roles_[r].first.dim;
             const double curvature =
-                fitted ? INFINITY
-                       : small_batch::curvature_of(b, logits + r * n + begin, shift_of(r), labels_of(r).weight);
-            roles_[r].network->update(
-                adam, {rate.bias, static_cast<float>(curvature), learned ? 0.0f : rate.scale, rate.number});
+                small_batch::curvature_of(b, logits + r * n + begin, shift_of(r), labels_of(r).weight) +
+                (lessons ? lessons->inertia[r] : 0.0);
+            roles_[r].network->update(adam, {rate.bias, static_cast<float>(curvature), learned ? 0.0f : rate.scale,
+                                             rate.number, lessons != nullptr});
         }
         return true;
     }

@@ -100,13 +100,13 @@ class Lessons:
     Attributes:
         target, weight: f32[R, b], of each role.
         shift: f32[R], of the biases after the logits.
-        fitted: bool[R], labels have just moved the bias, so that its optimiser leaves it alone.
+        inertia: f64[R], is added to the curvature of the bias.
     """
 
     target: F32
     weight: F32
     shift: F32
-    fitted: npt.NDArray[np.bool_]
+    inertia: npt.NDArray[np.float64]
 
 
 class SmallSteps:
@@ -193,7 +193,7 @@ class _Block(ctypes.Structure):
 
 
 class _Lessons(ctypes.Structure):
-    _fields_ = tuple((name, ctypes.c_void_p) for name in ("target", "weight", "shift", "fitted"))
+    _fields_ = tuple((name, ctypes.c_void_p) for name in ("target", "weight", "shift", "inertia"))
 
 
 class OpenBlock:
@@ -245,7 +245,7 @@ class OpenBlock:
             lessons: take the place of its labels.
             steps: number of steps that the networks have learned.
         """
-        each = (lessons.target, lessons.weight, lessons.shift, lessons.fitted)
+        each = (lessons.target, lessons.weight, lessons.shift, lessons.inertia)
         given = _Lessons(*(address(array) for array in each))
         learned = _library().small_steps_teach(
             self._steps.handle,

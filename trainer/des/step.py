@@ -349,7 +349,7 @@ class DesStep:
         before = dict(zip(blocks.roles, block.score(part), strict=True))
         lessons = self._lessons(before, lambda scored: teach(scored, rows))
         shift, sure = self._shifts(lambda: (before, block.label[rows]), lessons)
-        fitted = self._fitted(sure)
+        inertia = self._inertia(lessons, sure)
         learned = blocks.teach(
             block,
             part,
@@ -357,7 +357,7 @@ class DesStep:
                 np.stack([lessons[role].target.numpy() for role in blocks.roles]),
                 np.stack([lessons[role].weight.numpy() for role in blocks.roles]),
                 np.array([shift[role] for role in blocks.roles], np.float32),
-                np.array([role in fitted for role in blocks.roles]),
+                np.array([inertia[role] for role in blocks.roles]),
             ),
         )
         if learned:
@@ -506,10 +506,6 @@ class DesStep:
             fitted = sure[role] > self._sure[role] < ENOUGH
             inertia[role] = math.inf if fitted else self.dense.bias_squares(role)
         return inertia
-
-    def _fitted(self, sure: Mapping[str, int]) -> list[str]:
-        """Roles whose bias labels have just moved, so that there are `sure` by then."""
-        return [role for role, seen in self._sure.items() if sure[role] > seen < ENOUGH]
 
     def _shifts(
         self, scores: Callable[[], tuple[dict[str, F32], F32]], lessons: Mapping[str, Lesson] | None

@@ -2,6 +2,8 @@
 #include "runtime/threads.hpp"
 #include "keys/unique_scratch.hpp"
 
+constexpr int64_t FEW = 4096;  // keys of a call that one thread takes
+
 // Segment s is keys[bounds[s]] to keys[bounds[s + 1]]. Its unique keys come at unique[ends[s]] to
 // unique[ends[s + 1]], ends[0] = 0; index[nnz] counts within the segment. unique has room for nnz keys.
 // Returns 0, or -1 without memory.
@@ -9,7 +11,7 @@ extern "C" int32_t unique_segments(const int64_t* keys, const int64_t* bounds, i
                                    int64_t* ends, uint32_t* index) {
     try {
         ends[0] = 0;
-        livectr::parallel_for(segments, [&](int64_t s) {
+        livectr::parallel_if(bounds[segments] - bounds[0] > FEW, segments, [&](int64_t s) {
             const int64_t begin = bounds[s], n = bounds[s + 1] - begin;
             ends[s + 1] = unique_scratch().find(keys + begin, n, unique + begin, index + begin);
         });

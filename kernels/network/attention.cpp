@@ -13,7 +13,8 @@
 
 namespace livectr::attention {
 
-constexpr int BLOCKS = 64;  // chunks of samples whose gradients are summed apart, in order: the same bits
+constexpr int BLOCKS = 64;          // chunks of samples whose gradients are summed apart, in order: the same bits
+constexpr int64_t SMALL = 1 << 20;  // products of vectors and parameters that one thread takes
 
 // Lists and their samples: list l is the vectors offsets[l] to offsets[l + 1], of the samples order[starts[l]] to
 // order[starts[l + 1]]. Without starts, sample l has list l; without order, the samples are in the order of the lists.
@@ -25,6 +26,10 @@ struct Lists {
     const int64_t *offsets, *starts, *order;
     int64_t lists;
 
+    // Products of all samples' vectors with `parameters`, if every list had as many samples as the others.
+    int64_t products(int64_t samples, int64_t parameters) const {
+        return (offsets[lists] - offsets[0]) * std::max<int64_t>(samples / std::max<int64_t>(lists, 1), 1) * parameters;
+    }
     int64_t start(int64_t l) const { return starts ? starts[l] : l; }
     int64_t sample(int64_t place) const { return order ? order[place] : place; }
 
@@ -90,19 +95,24 @@ void attend(Forward<Real>& desk, const Unit<Real>& unit, const Lists<Real>& list
     const int64_t dim = unit.shape.dim;
     Tiles<Real> only;
     if (lists.lists == 1) lists.turn(dim, 0, only);
-    parallel_chunks(samples, 1 + samples / BLOCKS, [&](int64_t from, int64_t to) {
-        desk.with([&](Layers<Real, false>& layers) {
-            int64_t end = from, l = lists.list_at(from) - 1;
-            for (int64_t place = from; place < to; ++place) {
-                for (; place >= end; end = lists.start(l + 1)) ++l;
-                if (lists.lists > 1 && (place == from || place == lists.start(l))) lists.turn(dim, l, layers.vectors);
-                const int64_t b = lists.sample(place);
-                layers.begin(query + b * dim);
-                for (const Tile<Real>& tile : (lists.lists > 1 ? layers.vectors : only).all) layers.forward(tile);
-                layers.write_pooled(out + b * dim);
-            }
-        });
-    });
+    const bool worth = lists.products(samples, unit.shape.parameters()) > SMALL;
+    parallel_chunks(
+        samples, 1 + samples / BLOCKS,
+        [&](int64_t from, int64_t to) {
+            desk.with([&](Layers<Real, false>& layers) {
+                int64_t end = from, l = lists.list_at(from) - 1;
+                for (int64_t place = from; place < to; ++place) {
+                    for (; place >= end; end = lists.start(l + 1)) ++l;
+                    if (lists.lists > 1 && (place == from || place == lists.start(l)))
+                        lists.turn(dim, l, layers.vectors);
+                    const int64_t b = lists.sample(place);
+                    layers.begin(query + b * dim);
+                    for (const Tile<Real>& tile : (lists.lists > 1 ? layers.vectors : only).all) layers.forward(tile);
+                    layers.write_pooled(out + b * dim);
+                }
+            });
+        },
+        worth);
 }
 
 // Gradients of the lists from `first` to `last`: of values and query they are written, of parameters added.
@@ -139,13 +149,17 @@ void all_gradients(const Unit<Real>& unit, const Lists<Real>& lists, const Real*
     const int64_t grain = 1 + samples / BLOCKS, size = unit.shape.parameters(), chunks = (samples + grain - 1) / grain;
     const Memory<Real> grads = zeros<Real>((chunks + 1) * size);
     Desk<Layers<Real, true>, Unit<Real>> desk(unit);
-    parallel_chunks(samples, grain, [&](int64_t from, int64_t to) {
-        const Parameters<Real> mine(unit.shape, grads.get() + (from / grain + 1) * size);
-        desk.with([&](Layers<Real, true>& layers) {
-            attend_back(layers, unit.shape.dim, lists, query, grad_out, lists.first_from(from), lists.first_from(to),
-                        grad_values, grad_query, mine);
-        });
-    });
+    const bool worth = lists.products(samples, size) > SMALL;
+    parallel_chunks(
+        samples, grain,
+        [&](int64_t from, int64_t to) {
+            const Parameters<Real> mine(unit.shape, grads.get() + (from / grain + 1) * size);
+            desk.with([&](Layers<Real, true>& layers) {
+                attend_back(layers, unit.shape.dim, lists, query, grad_out, lists.first_from(from),
+                            lists.first_from(to), grad_values, grad_query, mine);
+            });
+        },
+        worth);
     for (int64_t c = 1; c <= chunks; ++c)
         for (int64_t i = 0; i < size; ++i) grads[i] += grads[c * size + i];
     Parameters<Real>(unit.shape, grads.get()).write_gradients(unit.shape, grad_p);

@@ -113,11 +113,18 @@ void parallel_for(int64_t count, Body&& body) {
     if (job.failed) throw std::bad_alloc();
 }
 
+// `parallel_for` where the work is worth it: else it is done before another thread has woken up.
+template <typename Body>
+void parallel_if(bool worth, int64_t count, Body&& body) {
+    if (worth) return parallel_for(count, body);
+    for (int64_t i = 0; i < count; ++i) body(i);
+}
+
 // Runs body(begin, end) over [0, count) in chunks of `grain`: the cuts do not depend on the threads.
 template <typename Body>
-void parallel_chunks(int64_t count, int64_t grain, Body&& body) {
-    parallel_for((count + grain - 1) / grain,
-                 [&](int64_t chunk) { body(chunk * grain, std::min(count, (chunk + 1) * grain)); });
+void parallel_chunks(int64_t count, int64_t grain, Body&& body, bool worth = true) {
+    parallel_if(worth, (count + grain - 1) / grain,
+                [&](int64_t chunk) { body(chunk * grain, std::min(count, (chunk + 1) * grain)); });
 }
 
 }  // namespace livectr

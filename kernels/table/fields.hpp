@@ -222,11 +222,10 @@ class Fields {
     Table& table(int64_t f) const { return *tables_[table_of_[f]]; }
     static int64_t blocks(int64_t rows, int64_t size) { return (rows + size - 1) / size; }
 
-    // livectr::parallel_for of a batch of n keys; few keys are done before another thread has woken up.
+    // livectr::parallel_for of a batch of n keys.
     template <typename Body>
     static void each(int64_t n, int64_t count, Body&& body) {
-        if (n > GRAIN) return livectr::parallel_for(count, body);
-        for (int64_t i = 0; i < count; ++i) body(i);
+        livectr::parallel_if(n > GRAIN, count, body);
     }
 
     // First and last cell of a block of a field's rows.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import get_args
+from typing import Literal, get_args
 
 import numpy as np
 import pytest
@@ -13,11 +13,22 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bench.planted import pipeline
-from livectr.ingest.common_features import Common
+from livectr.ingest.common_features import AnyFeatures, Common
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
 from livectr.kernels.stream.join import FINAL_LATE, FINAL_NEGATIVE, LATE_POSITIVE
-from livectr.models import DCN, DNN, FM, LR, PNN, DeepFM, ModelConfig, WideDeep
+from livectr.models import (
+    DCN,
+    DNN,
+    FM,
+    LR,
+    PNN,
+    AutoInt,
+    DeepFM,
+    ModelConfig,
+    WideDeep,
+    XDeepFM,
+)
 from livectr.models.es_dfm import HEADS
 from livectr.trainer.des.result import StepResult
 from livectr.trainer.des.small_batch import MOST
@@ -99,6 +110,48 @@ def test_compiled_steps_equal_torchs(
     for _ in range(4):
         features, label = batch(rng, rows, fields, dense)
         assert_equal_results(*(step.step(features, label) for step in steps))
+    assert_equal(*steps)
+
+
+BESIDE: tuple[Mapping[str, ModelConfig], ...] = (
+    {"rank": DeepFM(dim=4, hidden=(8,)), "prerank": common_worker.TOWERS},
+    {"rank": AutoInt(dim=4, layers=1), "shadow": LR(), "other": DCN(dim=4, layers=1, hidden=(8,))},
+    {"rank": XDeepFM(dim=3, cin=(4,), hidden=(8,)), "shadow": PNN(dim=4, hidden=(6,))},
+)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    models=st.sampled_from(BESIDE),
+    way=st.sampled_from(["vanilla", "fnw"]),
+    grouped=st.booleans(),
+    online=st.sampled_from([0, MOST]),
+    seed=st.integers(0, 99),
+)
+def test_models_of_torch_are_learned_beside_compiled_ones(
+    models: Mapping[str, ModelConfig], way: Literal["vanilla", "fnw"], grouped: bool, online: int, seed: int
+) -> None:
+    """Each learns what it learns where torch learns all; a batch that is not finite teaches none."""
+    whole = common_worker.pipeline(DeepFM(dim=4))
+    late = replace(whole, log=replace(whole.log, delayed=way))
+    steps, rng = both(late, online, models), np.random.default_rng(seed)
+    assert steps[0].small is not None and steps[0].small.others is not None
+
+    def learn(features: AnyFeatures) -> list[StepResult]:
+        outcome = rng.integers(0, LATE_POSITIVE + 1 if way == "vanilla" else FINAL_LATE + 1, 9)
+        label = (outcome if way == "vanilla" else (outcome % FINAL_NEGATIVE > 0)).astype(np.float32)
+        teach = lessons(way, outcome, rng)
+        return [step.learn(step.prepare(features, label), teach) for step in steps]
+
+    for _ in range(4):
+        features, _ = common_worker.batch(rng, 9, 4)
+        assert_equal_results(*learn(features if grouped else features.plain(Common.of(whole))))
+    assert_equal(*steps)
+    broken = common_worker.batch(rng, 9, 4)[0].plain(Common.of(whole))
+    broken.dense[3] = np.inf
+    with np.errstate(all="ignore"):
+        learn(broken)
+    assert [step.skipped.batches for step in steps] == [1, 1]
     assert_equal(*steps)
 
 

@@ -5,7 +5,7 @@ Gradients arrive as sums over the batch and are averaged here (`trainer.des.step
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -110,13 +110,15 @@ class DenseAdam:
         self.models, self.sample_parallel = dict(models), dict(sample_parallel)
         self.content = {f"content.{name}": network for name, (_, network) in content.items()}
         self._groups: list[_Group] = []
+        self._places: dict[str, slice] = {}  # role → its parameters
         for role, model in models.items():
-            lr = configs[role].dense_lr
+            begin, lr = sum(len(group.parameters) for group in self._groups), configs[role].dense_lr
             named = [*model.named_parameters(), *self._sample_parallel(role).items()]
             self._add(role, [p for n, p in named if n not in _KINDS], lr)
             self._add(role, [model.bias], self.BIAS_RATE, "bias")
             self._add(role, [p for n, p in named if n == SCALE], self.SCALE_RATE, "scale")
             self._add(role, [p for n, p in named if n == NUMBERS], self.NUMBER_RATE, "number")
+            self._places[role] = slice(begin, sum(len(group.parameters) for group in self._groups))
         for name, (config, module) in content.items():
             self._add(f"content.{name}", list(module.parameters()), config.lr)
         self._clock = next(iter(models.values())).bias  # a parameter that learns in every step
@@ -196,10 +198,10 @@ class DenseAdam:
         for p in self.parameters:
             p.grad = None
 
-    @property
-    def has_numbers(self) -> bool:
-        """True if this rank has weights of dense features in a first order."""
-        return any(group.parameters for group in self._groups if group.kind == "number")
+    def has_numbers(self, roles: Collection[str]) -> bool:
+        """True if this rank has weights of dense features in a first order of these roles."""
+        numbers = (group for group in self._groups if group.kind == "number" and group.role in roles)
+        return any(group.parameters for group in numbers)
 
     @torch.no_grad()
     def step(
@@ -215,7 +217,8 @@ class DenseAdam:
         Args:
             samples: number of examples that the gradients are sums over.
             curvature: role → H, Σ p (1 − p) of these examples; with lessons, N is added.
-            largest: f32[Dd], largest |x| of each dense feature among them; None if not `has_numbers`.
+            largest: f32[Dd], largest |x| of each dense feature among them; None if not `has_numbers` of roles
+                with gradients.
             settles: lessons teach the batch.
         """
         small = self.small(samples)
@@ -286,10 +289,15 @@ class DenseAdam:
         """Learning rates of a role's parameters."""
         return {group.kind: group.rate for group in self._groups if group.role == role}
 
-    def updated(self, steps: int = 1) -> None:
-        """Count updates of all parameters that were made elsewhere."""
-        self._counts += steps
-        self._count += steps
+    def updated(self, steps: int = 1, roles: Iterable[str] | None = None) -> None:
+        """Count updates of the parameters of some roles that were made elsewhere; None: of all."""
+        if roles is None:
+            self._counts += steps
+            self._count += steps
+            return
+        for role in roles:
+            self._counts[self._places[role]] += steps
+            self._count += steps * (self.models[role].bias is self._clock)
 
     def scales(self, role: str) -> list[Scales]:
         """Scales of the fields of a role's first order (`models.layers.FirstOrder`)."""

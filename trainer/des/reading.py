@@ -230,6 +230,14 @@ class Reading:
         assert isinstance(batch.ids.offsets, np.ndarray) and isinstance(batch.ids.keys, np.ndarray)
         rows = sum(batch.groups), len(batch), *[0] * (POOLED - 2)
         common, own = self.host.forward(batch.ids.offsets, batch.ids.keys, *rows)[:2]
+        return self._every(common, own, batch)
+
+    def values(self, leaves: Leaves, batch: GlobalBatch) -> F32:
+        """Pooled rows of `forward` as of `read`."""
+        return self._every(leaves.common.detach().numpy(), leaves.own.detach().numpy(), batch)
+
+    def _every(self, common: F32, own: F32, batch: GlobalBatch) -> F32:
+        """Rows f32[B, F, K] of all fields."""
         if not self._common_at:
             return own
         values = np.empty((len(batch), len(self.fields), self.host.dim), np.float32)
@@ -239,13 +247,24 @@ class Reading:
 
     def learn(self, gradient: F32, batch: GlobalBatch) -> int:
         """Train the rows of `read` with one optimizer step; returns their number."""
-        common = np.zeros((sum(batch.groups), len(self._common_at), self.host.dim), np.float32)
-        if self._common_at:
-            group_of = np.arange(len(batch)) if batch.group_of is None else batch.group_of
-            np.add.at(common, group_of, gradient[:, self._common_at])
-            gradient = np.ascontiguousarray(gradient[:, self._own_at])
+        common, own = self._apart(gradient, batch)
         nothing = np.empty((0, 0, self.host.dim), np.float32)
-        return self.host.backward(common, gradient, *[nothing] * (POOLED - 2))
+        return self.host.backward(common, own, *[nothing] * (POOLED - 2))
+
+    def add(self, leaves: Leaves, gradient: F32, batch: GlobalBatch) -> None:
+        """Add the gradient of `values` to those of the leaves."""
+        for leaf, part in zip((leaves.common, leaves.own), self._apart(gradient, batch), strict=True):
+            more = torch.from_numpy(part)
+            leaf.grad = more if leaf.grad is None else leaf.grad.add_(more)
+
+    def _apart(self, gradient: F32, batch: GlobalBatch) -> tuple[F32, F32]:
+        """Gradients of common fields, f32[G, ·, K], and of the other fields, f32[B, ·, K]."""
+        common = np.zeros((sum(batch.groups), len(self._common_at), gradient.shape[2]), np.float32)
+        if not self._common_at:
+            return common, gradient
+        group_of = np.arange(len(batch)) if batch.group_of is None else batch.group_of
+        np.add.at(common, group_of, gradient[:, self._common_at])
+        return common, np.ascontiguousarray(gradient[:, self._own_at])
 
     def backward(self, leaves: Leaves) -> int:
         """Train all rows that were read with one optimizer step; returns their number."""

@@ -13,7 +13,7 @@ its size and on settings alone: a replay has the same bits.
 
 Models are those of a first order, FM's second order and an MLP with ReLU (LR, FM, DNN, Wide & Deep, DeepFM),
 DCN and PNN, in fp32 on a CPU, where every rank finishes all examples
-(`trainer.des.field_parallel`; a single rank does).
+(`trainer.des.field_parallel`; a single rank does). Torch learns other models of the pipeline beside them.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ from livectr.models.pnn import Outer, PNNModel
 from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.des.batch import GlobalBatch
 from livectr.trainer.des.dense import DenseAdam
+from livectr.trainer.des.field_parallel import FieldParallel
+from livectr.trainer.des.partials import OwnerPartials
 from livectr.trainer.des.routed import Routed
 from livectr.trainer.des.spec import StepSpec
 
@@ -73,29 +75,44 @@ class Taught:
     first: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True)
+class Others:
+    """Roles that torch learns in small batches, too.
+
+    Attributes:
+        models: role → network.
+        strategy: of these roles.
+    """
+
+    models: Mapping[str, CTRModel]
+    strategy: FieldParallel
+
+
 class SmallBatches:
-    """Networks of all roles for small batches, which share the parameters with those of torch.
+    """Networks for small batches, which share the parameters with those of torch.
 
     Args:
         networks: role → network.
         starts: role → first of its values in a row.
+        others: roles that have no such network; None: there are none.
         dense: learns the parameters otherwise.
         collectives: of this rank.
         common: dense features that a group shares.
 
     Attributes:
-        networks, starts: see Args.
+        networks, starts, others: see Args.
     """
 
     def __init__(
         self,
         networks: Mapping[str, SmallBatchNetwork],
         starts: Mapping[str, int],
+        others: Others | None,
         dense: DenseAdam,
         collectives: Collectives,
         common: Common,
     ) -> None:
-        self.networks, self.starts = dict(networks), dict(starts)
+        self.networks, self.starts, self.others = dict(networks), dict(starts), others
         self._dense, self._collectives, self._common = dense, collectives, common
         sizes = [network.partial_size for network in networks.values()]
         self._width = sum(sizes)
@@ -104,20 +121,22 @@ class SmallBatches:
     @staticmethod
     def of(spec: StepSpec, routed: Routed, collectives: Collectives) -> SmallBatches | None:
         """Networks of a step; None: its batches need torch. All ranks decide alike."""
-        route = routed.route
-        gathers = route.scatter or route.pooled or route.sequences or route.dense or routed.dense.content
-        if gathers or spec.settings.precision != "fp32" or collectives.device.type != "cpu":
+        route, models = routed.route, routed.networks.field_parallel
+        if route.scatter or spec.settings.precision != "fp32" or collectives.device.type != "cpu":
             return None
         fields = len(route.field_parallel(spec.rank))
         networks = {
-            role: _network(model, fields, routed.dense)
-            for role, model in routed.networks.field_parallel.items()
+            role: network
+            for role, model in models.items()
+            if not spec.gathers[role] and (network := _network(model, fields, routed.dense)) is not None
         }
-        compiled = {role: network for role, network in networks.items() if network is not None}
-        if len(compiled) < len(networks):
+        if not networks:
             return None
+        left = {role: model for role, model in models.items() if role not in networks}
+        partials = OwnerPartials(route, left, spec.slices, len(spec.dense_names), collectives)
+        others = Others(left, FieldParallel(route, partials, collectives)) if left else None
         starts = {role: spec.slices[role].start for role in networks}
-        return SmallBatches(compiled, starts, routed.dense, collectives, spec.common)
+        return SmallBatches(networks, starts, others, routed.dense, collectives, spec.common)
 
     def forward(self, values: F32, batch: GlobalBatch) -> dict[str, F32]:
         """Role → logits f32[B] of rows f32[B, F, D_model]. Collective."""
@@ -142,7 +161,7 @@ class SmallBatches:
 
     def backward(self, taught: Taught, values: F32) -> tuple[F32, bool]:
         """Gradient of the rows f32[B, F, D_model], and whether all gradients are finite."""
-        of_values, bound = np.empty_like(values), 0.0
+        of_values, bound = np.empty_like(values) if self.others is None else np.zeros_like(values), 0.0
         for role, network in self.networks.items():
             label, weight = taught.label, None
             if taught.lessons is not None:
@@ -187,7 +206,7 @@ class SmallBatches:
                     settles=settles,
                 )
             )
-        self._dense.updated()
+        self._dense.updated(roles=None if self.others is None else self.networks)
 
 
 _LARGEST = float(np.finfo(np.float32).max)

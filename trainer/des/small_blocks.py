@@ -51,7 +51,7 @@ class SmallBlocks:
         spec: StepSpec, routed: Routed, small: SmallBatches | None, online: OnlineOrders
     ) -> SmallBlocks | None:
         """Steps of a rank; None: its batches are learned one by one."""
-        if small is None or spec.placement.world > 1 or not spec.fields:
+        if small is None or small.others is not None or spec.placement.world > 1 or not spec.fields:
             return None
         roles = []
         for role, network in small.networks.items():

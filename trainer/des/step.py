@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -69,9 +69,10 @@ from livectr.trainer.des.result import StepResult, curvatures, loss_of, own_less
 from livectr.trainer.des.route import Route, gathers_of
 from livectr.trainer.des.routed import Routed
 from livectr.trainer.des.skipped import Skipped
-from livectr.trainer.des.small_batch import MOST, SmallBatches, Taught
+from livectr.trainer.des.small_batch import MOST, Others, SmallBatches, Taught
 from livectr.trainer.des.small_blocks import SmallBlocks
 from livectr.trainer.des.spec import StepSpec
+from livectr.trainer.des.strategy import Strategy
 from livectr.trainer.host_copies import HostCopies, to_device
 from livectr.trainer.placement.placement import FieldPlacement
 from livectr.trainer.step_settings import FieldExchange, StepSettings
@@ -200,7 +201,7 @@ class DesStep:
             self.spec, self.storage, self.ams, self.copies, self.collectives, self._ahead, field_exchange
         )
         self._online.attach(self.routed.dense)
-        on_host = self.storage.cache is None and self.ams is None
+        on_host = self.storage.cache is None
         self.small = SmallBatches.of(self.spec, self.routed, self.collectives) if on_host else None
         self.blocks = SmallBlocks.of(self.spec, self.routed, self.small, self._online)
 
@@ -281,7 +282,10 @@ class DesStep:
             return StepResult.empty(self.models, prepared.batch.rows)
         self.storage.promote(prepared.prefetched)
         if self.small is not None and len(prepared.batch) <= MOST:
-            return self._learn_small(self.small, prepared, prepared.batch, teach)
+            if self.small.others is None:
+                return self._learn_small(self.small, prepared, prepared.batch, teach)
+            with precision("fp32", products=self.spec.settings.library):
+                return self._learn(prepared, prepared.batch, teach, self.small)
         settings = self.spec.settings
         with precision(settings.precision, products=settings.library):
             return self._learn(prepared, prepared.batch, teach)
@@ -371,16 +375,32 @@ class DesStep:
         """Number of examples that a block may have: they take some tens of milliseconds."""
         return FEW if self.blocks is None else self.blocks.most
 
-    def _learn(self, prepared: PreparedBatch, batch: GlobalBatch, teach: Teach | None) -> StepResult:
+    def _learn(
+        self,
+        prepared: PreparedBatch,
+        batch: GlobalBatch,
+        teach: Teach | None,
+        small: SmallBatches | None = None,
+    ) -> StepResult:
+        """Learn a batch by torch; roles of which `small` has networks, by compiled calls."""
         self._set_rates()
         reading, strategy, dense = self.routed.reading, self.routed.strategy, self.routed.dense
+        others = None if small is None else small.others
+        models = self.models if others is None else others.models
         leaves = reading.forward(batch)  # 1 keys → rows
         # 2 rows → partials → logits, of all examples or of own examples
         label = to_device(batch.label, self.device)
         self._online.announce(prepared.online)
-        logits, losses = self._forward(leaves, batch, prepared.content, label)
+        logits, losses = self._forward(leaves, batch, prepared.content, label, others)
         scored, roles = self.copies.begin(*logits.values()), tuple(logits)
-        scores = strategy.scores(lambda: dict(zip(roles, scored(), strict=True)), batch)
+        values = np.empty(0, np.float32) if small is None else reading.values(leaves, batch)
+        compiled = {} if small is None else small.forward(values, batch)
+
+        def every() -> dict[str, F32]:
+            found = compiled | dict(zip(roles, scored(), strict=True))
+            return {role: found[role] for role in self.models}
+
+        scores = strategy.scores(every, batch)
         # 3 logits → gradients
         lessons = self._lessons(scores()[0], teach) if teach is not None else None
         shift, sure = self._shifts(scores, lessons)
@@ -392,13 +412,19 @@ class DesStep:
         losses += [self._loss(z + shift[role], own.get(role, label)) for role, z in logits.items()]
         torch.stack(losses).sum().backward()  # type: ignore[no-untyped-call]
         # 4 gradients → rows by the sum, networks by the mean, if they are finite on all ranks
-        sums, largest = torch.stack([*leaves.sums(), *dense.sums()]), self._largest(batch)
+        sums, largest = torch.stack([*leaves.sums(), *dense.sums()]), self._largest(batch, models)
         sent = [largest] if largest is not None and self.route.scatter else []  # else it is of all examples
         finite, *shares = self.copies.begin(torch.isfinite(sums).all(), *sent)()  # the wait for logits, too
         reduced = strategy.reduce_gradients(dense)
-        learned, most = self._agree(bool(finite), *shares)
         before, labels = scores()
         all_logits = before if passed is None else passed.logits
+        first = self._online.roles if passed is not None else frozenset[str]()
+        sound = bool(finite)
+        if small is not None:
+            gradient, whole = small.backward(Taught(all_logits, shift, labels, lessons, first), values)
+            reading.add(leaves, gradient, batch)
+            sound &= whole
+        learned, most = self._agree(sound, *shares)
         if learned:
             if passed is not None:
                 self._online.store(passed, reading.host)
@@ -410,6 +436,8 @@ class DesStep:
                 self._online.store_scales(passed)
             largest = largest if most is None else to_device(most, self.device)
             curvature = self._curvatures(all_logits, shift, lessons, sure)
+            if small is not None:
+                small.update(len(batch), curvature, first, settles=lessons is not None)
             dense.step(len(batch), curvature, largest, settles=lessons is not None)
             self._sure = sure
             self._end_stretch()
@@ -457,9 +485,9 @@ class DesStep:
         self.storage.evict()
         return StepResult(logits, label, loss_of(logits, label, shift), batch.rows)
 
-    def _largest(self, batch: GlobalBatch) -> Tensor | None:
-        """Largest |x| f32[Dd] of this rank's dense features; None: no first order here has them."""
-        if not self.dense.has_numbers:
+    def _largest(self, batch: GlobalBatch, roles: Collection[str]) -> Tensor | None:
+        """Largest |x| f32[Dd] of this rank's dense features; None: no first order of these roles has them."""
+        if not self.dense.has_numbers(roles):
             return None
         common, width = self.spec.common.dense, len(self.spec.dense_names)
         own = tuple(d for d in range(width) if d not in common)
@@ -533,13 +561,23 @@ class DesStep:
             self.dense.set_rate(f"content.{name}", content.config.schedule.factor(self.dense.steps))
 
     def _forward(
-        self, leaves: Leaves, batch: GlobalBatch, content: Mapping[str, ContentRequest], label: Tensor
+        self,
+        leaves: Leaves,
+        batch: GlobalBatch,
+        content: Mapping[str, ContentRequest],
+        label: Tensor,
+        others: Others | None = None,
     ) -> tuple[dict[str, Tensor], list[Tensor]]:
-        """Role → logits f32 of all B or of own b examples; auxiliary losses f32[] of these. Collective."""
-        aggregated, inputs = self.routed.strategy.aggregate(leaves, batch)
+        """Role → logits f32 of all B or of own b examples; auxiliary losses f32[] of these. Collective.
+
+        others: the roles; None: all.
+        """
+        strategy: Strategy = self.routed.strategy if others is None else others.strategy
+        models = self.models if others is None else others.models
+        aggregated, inputs = strategy.aggregate(leaves, batch)
         vectors = {} if self.ams is None else self.ams.forward(content)  # last: a thread reads meanwhile
         number, logits, losses = {name: f for f, name in enumerate(self.spec.fields)}, {}, []
-        for (role, model), part in zip(self.models.items(), aggregated, strict=True):
+        for (role, model), part in zip(models.items(), aggregated, strict=True):
             gathered = inputs.of_role(self.spec.gathers[role], self.spec.slices[role], number, vectors)
             logits[role], loss = model.finish_with_loss(part, gathered, label)
             losses += [] if loss is None else [loss]

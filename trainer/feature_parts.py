@@ -178,12 +178,15 @@ class GatheredInputs:
         sequences: field → lists of f32[nnz, K]
         dense: f32[B, dense]; None where no model gathers them
         device: where the networks run
+        block: fields, and their `pooled` side by side, f32[B, F, K]: a model that gathers these takes them
+            at once; None: they are nowhere side by side
     """
 
     pooled: Mapping[int, Tensor]
     sequences: Mapping[int, Ragged]
     dense: Tensor | None
     device: torch.device
+    block: tuple[tuple[int, ...], Tensor] | None = None
 
     def of_role(
         self,
@@ -202,11 +205,15 @@ class GatheredInputs:
         """
         if not gathers:
             return None
-        pooled = [self.pooled[number[name]][:, columns] for name in gathers.pooled]
+        fields = tuple(number[name] for name in gathers.pooled)
         sequences = {}
         for name in gathers.sequences:
             sequences[name] = list_columns(self.sequences[number[name]], columns)
-        nothing = torch.zeros(0, 0, columns.stop - columns.start, device=self.device)
-        stack = torch.stack(pooled, dim=1) if pooled else nothing
+        if self.block is not None and self.block[0] == fields:
+            stack = self.block[1][..., columns]
+        elif fields:
+            stack = torch.stack([self.pooled[f][:, columns] for f in fields], dim=1)
+        else:
+            stack = torch.zeros(0, 0, columns.stop - columns.start, device=self.device)
         vectors = {name: content[name] for name in gathers.content}
         return Gathered(stack, sequences, self.dense if gathers.dense else None, vectors)

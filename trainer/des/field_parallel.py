@@ -64,7 +64,12 @@ class FieldParallel:
         if route.dense:
             common, own = to_tensor(batch.common, device), to_tensor(batch.dense, device)
             dense = join_dense(common, own, batch.group_of, route.common)
-        return GatheredInputs(self._pooled(leaves, batch), self._sequences(leaves, batch), dense, device)
+        sequences = self._sequences(leaves, batch)
+        if route.world > 1:
+            return GatheredInputs(self._pooled(leaves, batch), sequences, dense, device)
+        pooled = {f: self.partials.pooled(f, leaves, batch) for f in route.pooled}
+        block = self.partials.own_fields, leaves.own
+        return GatheredInputs(pooled, sequences, dense, device, block)
 
     def _by_owner(self, fields: tuple[int, ...]) -> list[list[int]]:
         """Fields of each rank."""

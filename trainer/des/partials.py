@@ -51,6 +51,11 @@ class OwnerPartials:
         """S of each role."""
         return [model.partial_size for model in self.models.values()]
 
+    @property
+    def own_fields(self) -> tuple[int, ...]:
+        """Fields of `Leaves.own`, in order."""
+        return self._fields[1]
+
     def compute(self, leaves: Leaves, batch: GlobalBatch) -> Tensor | None:
         """Partial results f32[B, ΣS] of all roles; None where this rank has no share in them."""
         if not self._any:

@@ -76,12 +76,12 @@ class Series(Counts):
         self.listed: list[float] = bounds.tolist()
         self.counts: list[int] = [0] * (len(bounds) + 1)  # a number of an array takes longer to change
 
-    def observe(self, value: float) -> None:
-        """Add a value."""
+    def observe(self, value: float, times: int = 1) -> None:
+        """Add a value, so many times."""
         place = bisect_left(self.listed, value)
         with self.lock:
-            self.counts[place] += 1
-            self.sum += value
+            self.counts[place] += times
+            self.sum += value * times
 
 
 class LabelledHistogram(Collector):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from livectr.ingest.common_features import Common
 from livectr.ingest.pipeline import Pipeline
@@ -14,6 +14,8 @@ from livectr.trainer.checkpoint.manifest import Manifest
 from livectr.trainer.placement.measured import field_keys
 from livectr.trainer.publish.succession import Cursor
 from livectr.trainer.stream.feed import Batch
+
+I64 = NDArray[np.int64]
 
 
 class Progress:
@@ -59,15 +61,14 @@ class Progress:
 
     def add(self, batch: Batch) -> None:
         """Count a batch, or the batches of a block, that were learned."""
-        bounds = [0, len(batch.time_ms)] if batch.bounds is None else batch.bounds.tolist()
+        bounds = np.array([0, len(batch.time_ms)]) if batch.bounds is None else batch.bounds
         self.steps += len(bounds) - 1
         self.examples += batch.examples
         self.seen += int(batch.cut.sum())
-        for start, end in pairwise(bounds):
-            if start < end:
-                times, middle = batch.time_ms[start:end], (end - start - 1) // 2
-                self.first_ms = self.first_ms or int(times.min())
-                self.event_ms = max(self.event_ms, int(np.partition(times, middle)[middle]))
+        if len(batch.time_ms):
+            medians = _medians(batch.time_ms, bounds)
+            self.first_ms = self.first_ms or int(batch.time_ms[: bounds[bounds > 0][0]].min())
+            self.event_ms = max(self.event_ms, int(medians.max()))
         self.field_keys += field_keys(batch.features, self._common, len(self.field_keys))
 
     def count_versions(self, flipped: int) -> None:
@@ -78,6 +79,23 @@ class Progress:
     def keys_by_field(self) -> dict[str, int]:
         """Field → keys of this rank's examples."""
         return dict(zip(self.fields, self.field_keys.tolist(), strict=True))
+
+
+def _medians(time_ms: I64, bounds: I64) -> I64:
+    """Median, the lower of two, of the event times of each of P batches that has examples.
+
+    Args:
+        time_ms: int64[B].
+        bounds: int64[P + 1].
+    """
+    sizes = np.diff(bounds)
+    middle = (bounds[:-1] + (sizes - 1) // 2)[sizes > 0]
+    if len(middle) == 1:
+        ordered = np.partition(time_ms, middle)
+    else:
+        ordered = time_ms[np.lexsort((time_ms, np.repeat(np.arange(len(sizes)), sizes)))]
+    found: I64 = ordered[middle]
+    return found
 
 
 def _now_ms() -> int:

@@ -306,8 +306,7 @@ class Stages:
         if batch is not None and batch.bounds is not None:
             started, parts = time.perf_counter(), len(batch.bounds) - 1
             if (block := self.learn.block(batch)) is not None:
-                for _ in range(parts):
-                    telemetry.STEP_SECONDS.observe((time.perf_counter() - started) / parts)
+                telemetry.STEP_SECONDS.observe((time.perf_counter() - started) / parts, parts)
                 self.report(block)
                 return
         for part in (None,) if batch is None else batch.parts():

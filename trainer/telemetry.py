@@ -3,10 +3,11 @@
 from contextlib import suppress
 from typing import TypeVar
 
-from prometheus_client import REGISTRY, Counter, Gauge, Histogram
+from prometheus_client import REGISTRY, Counter, Gauge
 from prometheus_client.registry import Collector
 
 from livectr.system import build_info as build_info
+from livectr.system.histograms import LabelledHistogram
 
 Metric = TypeVar("Metric", bound=Collector)
 STEP_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
@@ -37,11 +38,14 @@ EXAMPLES_PER_SECOND = of_rank_0(
 BACKFILL_EXAMPLES = Counter(
     "livectr_backfill_examples", "Examples among them of events from before the run's first start."
 )
-STEP_SECONDS = Histogram(
+_STEPS = LabelledHistogram(
     "livectr_step_seconds",
     "Seconds of a training step, without the extraction of its features.",
-    buckets=STEP_BUCKETS_S,
+    (),
+    STEP_BUCKETS_S,
 )
+REGISTRY.register(_STEPS)
+STEP_SECONDS = _STEPS.labels()
 COLLECTIVE_BYTES = Counter("livectr_collective_bytes", "Bytes that this rank sent to others.", ["collective"])
 COLLECTIVE_SECONDS = Counter(
     "livectr_collective_seconds", "Seconds in collectives, waiting for other ranks included.", ["collective"]

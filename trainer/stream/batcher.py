@@ -47,7 +47,7 @@ POLL_ROWS = 8192
 More would be learned for minutes while the lag of the log and the rows that are read stand still, and every
 checkpoint would write them.
 """
-BLOCK = 512
+BLOCK = 2048
 """Examples of a block, at most. More would let commits wait for it."""
 I64 = npt.NDArray[np.int64]
 

@@ -28,7 +28,7 @@ class Result:
         restored.load_tables(step.tables)
         tables = dict(step.tables)
         if any(name.startswith(PREFIX) for name in manifest.table_rows):
-            heads = Heads(ad_pipeline(delayed="es_dfm"), step)
+            heads = Heads(pipeline or ad_pipeline(delayed="es_dfm"), step)
             restored.load_tables(heads.learner.tables)
             tables |= heads.learner.tables
         self.step = manifest.step

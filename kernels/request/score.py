@@ -141,6 +141,19 @@ class PooledReads:
         return np.array([len(sequences), *heads, *words, *queries], np.int64), parts
 
 
+@dataclass(frozen=True)
+class Mixture:
+    """Mixture of the probabilities of networks, the heads.
+
+    Args:
+        weights: f64[1 + len(others)], that of the snapshot's own network first.
+        others: heads without features of items, and their inputs.
+    """
+
+    weights: F64
+    others: Sequence[tuple[ForwardNetwork, Reads]]
+
+
 class Snapshot(CompiledSnapshot):
     """State of a version that scores candidates.
 
@@ -154,6 +167,7 @@ class Snapshot(CompiledSnapshot):
         reads: inputs of the network.
         lines: its calibration; None: it is not calibrated.
         pooled: lists that the network pools; None: it has no such inputs.
+        mixture: of the network and others; None: there is none.
 
     Raises:
         ValueError: rows without the network's values.
@@ -169,26 +183,45 @@ class Snapshot(CompiledSnapshot):
         reads: Reads,
         lines: Lines | None = None,
         pooled: PooledReads | None = None,
+        mixture: Mixture | None = None,
     ) -> None:
         lists = () if pooled is None else pooled.lists
         sequences = sum(read.content is None for read in lists)
-        shape, own = network.shape, len(tables.fields) - shared - sequences
-        if tables.fields and not shape.wide <= reads.first <= tables.dim - shape.dim:
-            raise ValueError(f"rows of {tables.dim} values have no {shape.dim} from {reads.first} on")
-        numbered = reads.shared, reads.own, reads.items, reads.dense, reads.dense_of_items
-        sizes = (shared, own, tables.dim, reads.first, shape.fields, *map(len, numbered), reads.has_items)
+        own = len(tables.fields) - shared - sequences
         segments, arrays = _segments(lines, shared, own)
-        words, numbers = np.array((*sizes, *segments), np.int64), reads.numbers
+        sizes = shared, own, tables.dim, reads.has_items, *segments, *_head_sizes(tables, network, reads)
+        words, numbers = np.array(sizes, np.int64), reads.numbers
         handle = _library().snapshot_new(
             lock.handle, version, tables.handle, network.handle, address(words), address(numbers), *arrays
         )
         calls = _library().snapshot_delete, _library().snapshot_score
-        super().__init__(handle, *calls, lock, tables, network, pooled)
+        super().__init__(handle, *calls, lock, tables, network, pooled, mixture)
+        if mixture is not None:
+            self._mix(mixture, tables)
         if pooled is not None:
             words, parts = pooled.numbers()
             self._parts = self._parts, parts
             if not _library().snapshot_pool(handle, pooled.pooling.handle, address(words)):
                 raise MemoryError("no memory for the lists of a snapshot")
+
+    def _mix(self, mixture: Mixture, tables: FieldTables) -> None:
+        """Add the other heads."""
+        weights = contiguous(mixture.weights, np.float64, (1 + len(mixture.others),))
+        done = True
+        for network, reads in mixture.others:
+            sizes, numbers = np.array(_head_sizes(tables, network, reads), np.int64), reads.numbers
+            done &= _library().snapshot_head(self.handle, network.handle, address(sizes), address(numbers))
+        if not (done and _library().snapshot_mix(self.handle, address(weights), len(weights))):
+            raise MemoryError("no memory for the heads of a snapshot")
+
+
+def _head_sizes(tables: FieldTables, network: ForwardNetwork, reads: Reads) -> tuple[int, ...]:
+    """Sizes of a `Head` of score.cpp. Raises ValueError for rows without the network's values."""
+    shape = network.shape
+    if tables.fields and not shape.wide <= reads.first <= tables.dim - shape.dim:
+        raise ValueError(f"rows of {tables.dim} values have no {shape.dim} from {reads.first} on")
+    lists = reads.shared, reads.own, reads.items, reads.dense, reads.dense_of_items
+    return (reads.first, shape.fields, *map(len, lists))
 
 
 def _segments(lines: Lines | None, shared: int, own: int) -> tuple[tuple[int, int, int], list[int | None]]:
@@ -347,6 +380,9 @@ def _library() -> ctypes.CDLL:
     pointer = ctypes.c_void_p
     library.snapshot_new.restype = pointer
     library.snapshot_new.argtypes = [pointer, ctypes.c_int64, *[pointer] * 7]
+    library.snapshot_head.restype = library.snapshot_mix.restype = ctypes.c_bool
+    library.snapshot_head.argtypes = [pointer, pointer, pointer, pointer]
+    library.snapshot_mix.argtypes = [pointer, pointer, ctypes.c_int64]
     library.snapshot_pool.restype = ctypes.c_bool
     library.snapshot_pool.argtypes = [pointer, pointer, pointer]
     library.snapshot_delete.restype, library.snapshot_delete.argtypes = None, [pointer]

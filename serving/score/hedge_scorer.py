@@ -9,16 +9,18 @@ from torch import Tensor
 
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.network.forward import Kept
+from livectr.kernels.request.score import Mixture
 from livectr.models.configs import head_roles
 from livectr.models.forward import ItemFeatures
 from livectr.serving.score.inputs import FieldVectors, Lists
+from livectr.serving.score.plan_stages import FieldOrder
 from livectr.serving.score.rank_scorer import RankScorer
 from livectr.store.hedge import WEIGHTS, mixed, published_weights
 from livectr.store.layout import F32
 
 
 class HedgeScorer(RankScorer):
-    """Heads of a version, and their weights. It computes in stages; no partial results are kept.
+    """Heads of a version, and their weights. No partial results are kept.
 
     Attributes:
         heads: role → scorer of the head.
@@ -33,7 +35,12 @@ class HedgeScorer(RankScorer):
         self.heads = {role: RankScorer(pipeline, dense, role=role) for role in roles}
         arrays = {name: tensor.numpy() for name, tensor in dense.items() if name == WEIGHTS}
         self.weights = published_weights(arrays, len(roles))
-        self.in_one_call = False
+        self.in_one_call = all(head.in_one_call for head in self.heads.values())
+
+    def mixture(self, order: FieldOrder) -> Mixture:
+        """See `RankScorer.mixture`."""
+        _, *others = self.heads.values()
+        return Mixture(self.weights, [head.head(order) for head in others])
 
     def logits(
         self, vectors: FieldVectors, dense: F32, lists: Lists, content: Lists, kept: Kept | None = None

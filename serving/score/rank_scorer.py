@@ -15,9 +15,9 @@ from torch.nn.functional import pad
 from livectr.ingest.extract.sharing import SharedFeatures
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.segments import NO_SEGMENT, segments
-from livectr.kernels.network.forward import Kept
+from livectr.kernels.network.forward import ForwardNetwork, Kept
 from livectr.kernels.network.pooling import Pooling, VectorList
-from livectr.kernels.request.score import Lines, ListRead, PooledReads, Snapshot
+from livectr.kernels.request.score import Lines, ListRead, Mixture, PooledReads, Reads, Snapshot
 from livectr.models.configs import model_configs
 from livectr.models.forward import ItemFeatures, compiled_forward
 from livectr.models.inputs import Columns, Gathered
@@ -99,18 +99,27 @@ class RankScorer(Snapshots[Snapshot]):
 
     def make_snapshot(self, version: ModelVersion, cache: NearCache, order: FieldOrder) -> Snapshot:
         """See `Snapshots.make_snapshot`."""
-        assert self._forward is not None  # the model is computed in one call
-        pooling = self._pooling
+        pooling, (network, reads) = self._pooling, self.head(order)
         return Snapshot(
             cache.lock,
             version.number,
             cache.field_tables(order.fields, order.sequences, len(order.shared)),
             len(order.shared),
-            self._forward.network,
-            self._forward.reads(order.own, order.shared, self._slice.start),
+            network,
+            reads,
             None if self.maps is None else self._lines(self.maps, order),
             None if pooling is None else _pooled_reads(pooling, version, order),
+            self.mixture(order),
         )
+
+    def head(self, order: FieldOrder) -> tuple[ForwardNetwork, Reads]:
+        """Compiled network, and its inputs of batches with fields in an order."""
+        assert self._forward is not None  # the model is computed in one call
+        return self._forward.network, self._forward.reads(order.own, order.shared, self._slice.start)
+
+    def mixture(self, order: FieldOrder) -> Mixture | None:
+        """Mixture of this network with others; None: there is none."""
+        return None
 
     @property
     def lists(self) -> tuple[VectorList, ...]:

@@ -46,8 +46,10 @@ def test_replies_are_the_mixture_of_the_checkpoints_heads(
     assert weights.keys() == {"rank.LR", "rank.DeepFM"} == trained.report.heads.keys()
     app = serve("recommend", pipeline)
     with RankClient(app.server.address) as client:
+        alone = client.rank(CONTEXT, {"ad_id": ADS, "position": POSITIONS})
         reply = client.explain(CONTEXT, {"ad_id": ADS, "position": POSITIONS}, best=8)
     assert reply.model.startswith("Hedge/")
+    np.testing.assert_allclose(alone.pctr, reply.pctr, atol=1e-6)  # in one call and in stages
     parts = reply.explanations
     assert list(parts.heads) == ["LR", "DeepFM"]
     np.testing.assert_allclose(parts.weights, list(weights.values()), atol=1e-5)

@@ -23,7 +23,7 @@ from livectr.kernels.keys.keys import U32
 from livectr.kernels.network.reply import pack_texts
 from livectr.kernels.network.retrieval import Selection
 from livectr.kernels.request.features import EXTRACTED, answer
-from livectr.kernels.request.parse import ItemValues
+from livectr.kernels.request.parse import Code, ItemValues
 from livectr.kernels.request.select import SelectionFields, Wanted
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving import metrics
@@ -156,7 +156,9 @@ class PreRanker:
             request.version,
         )
         reply = self._reply(query, scores, call)
-        call.ended("respond")
+        call.ends.append(("respond", end := time.perf_counter()))
+        if call.deadline is not None and end >= call.deadline:
+            call.check("respond", call.ends)
         return reply
 
     def scores(
@@ -212,7 +214,8 @@ class PreRanker:
     # ── stages ───────────────────────────────────────────────────────────────────────────────────────
 
     def _query(self, request: Request) -> PreRankQuery:
-        columns, top_k = request.columns, request.top_k
+        columns = request if request.code == Code.GOOD else request.columns
+        top_k = request.top_k
         if top_k < 1:
             raise RequestError("top_k", "must be at least 1")
         if top_k > self._limits.top_k:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.network.reply import ReplyPacker, probabilities
+from livectr.kernels.request.parse import Code
 from livectr.kernels.request.score import Revenues, ScoreCall, Snapshot
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving import metrics
@@ -38,7 +39,7 @@ from livectr.serving.score.item_stage import ItemStage
 from livectr.serving.score.look_up import VersionLookup, at_one_version
 from livectr.serving.score.one_call import Asking, score_candidates
 from livectr.serving.score.plan_stages import PlanStages, Sources
-from livectr.serving.score.rank_scorer import rank_scorer
+from livectr.serving.score.rank_scorer import RankScorer, rank_scorer
 from livectr.serving.served.log import ServedLog
 from livectr.serving.served.record import Answer
 from livectr.serving.version.follower import VersionFollower
@@ -158,7 +159,11 @@ class Ranker:
         Raises:
             AnswerError: the status that the client receives.
         """
-        query, explain = self._query(request), request.explain
+        columns, explain = request if request.code == Code.GOOD else request.columns, request.explain
+        if explain:
+            check_explain(explain)
+        widths = self._follower.contents.widths
+        query = RankQuery(columns, parse_content(request.content, widths) if request.contents else {})
         call.ends.append(("parse", time.perf_counter()))
         logged = self.served is not None and self.served.wants(request.request_id)
         whole = logged or explain > 0
@@ -184,7 +189,9 @@ class Ranker:
         reply = self._reply(request, scores, explained, call)
         if logged and self.served is not None:
             self.served.offer(_answer(request, query, scores))
-        call.ended("respond")
+        call.ends.append(("respond", end := time.perf_counter()))
+        if call.deadline is not None and end >= call.deadline:
+            call.check("respond", call.ends)
         return reply
 
     def scores(
@@ -212,7 +219,9 @@ class Ranker:
             AnswerError: the status that the client receives.
             SupersededError: a row is newer than the version.
         """
-        scorer, version, items = rank_scorer(lookup.version), lookup.version, self._items
+        version, items = lookup.version, self._items
+        scorer = version.scorers["rank"]
+        assert isinstance(scorer, RankScorer)
         if whole or (items is not None and not query.columns.has_candidate(items.column)):
             items = None  # no partial results
         if whole or not scorer.in_one_call:
@@ -267,12 +276,6 @@ class Ranker:
         return f"{self._first}/{self._fingerprint}" if version is None else rank_scorer(version).name
 
     # ── stages ───────────────────────────────────────────────────────────────────────────────────────
-
-    def _query(self, request: Request) -> RankQuery:
-        if request.explain:
-            check_explain(request.explain)
-        columns, widths = request.columns, self._follower.contents.widths
-        return RankQuery(columns, parse_content(request.content, widths) if request.contents else {})
 
     def _reply(self, request: Request, scores: RankScores, explained: Any, call: RequestCall) -> Reply:
         call.counts.append((metrics.CANDIDATES, (ROLE, SIDE.get()), scores.size))

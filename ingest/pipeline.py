@@ -205,6 +205,12 @@ class Pipeline:
         """Role → model, None for a pipeline without a pre-rank model."""
         return {"rank": self.rank, "prerank": self.prerank, **self.challengers, **self.shadows}
 
+    @property
+    def map_of_dense(self) -> str:
+        """Map of dense features into networks (`models.ModelConfig.map_of_dense`); "": none enters any."""
+        models = self.models.values() if self.plan.dense_names else ()
+        return max((getattr(model, "map_of_dense", "") for model in models), default="")
+
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of all that checkpoints and published models depend on.
@@ -226,6 +232,7 @@ class Pipeline:
             list(self.shadows.items()),
             *([list(self.challengers.items())] if self.challengers else []),
             *([("calibration", self.calibration.by)] if self.calibration is not None else []),
+            *([("dense", self.map_of_dense)] if self.map_of_dense else []),
         )
         return hashlib.sha256("\n".join(map(repr, parts)).encode()).hexdigest()
 

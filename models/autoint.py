@@ -1,19 +1,21 @@
 """AutoInt (Song et al., CIKM 2019; DES Table 3): multi-head self-attention between features.
 
-Tokens e_1 … e_M: the vector v_f of every field, and x_d v_d of every dense feature. Each layer, with heads h:
+Tokens e_1 … e_M: the vector v_f of every field, and s(x_d) v_d of every dense feature. Each layer, with heads
+h:
 
     α_mk = softmax_k ⟨e_m Q_h, e_k K_h⟩
     e'_m = relu([Σ_k α_mk e_k V_h of all heads h] + e_m R)
 
     logit = b + uᵀ [e_1 … e_M]                    after the last layer
 
-and with `deep`, AutoInt+: + MLP([v_1 … v_F, x_dense]).
+and with `deep`, AutoInt+: + MLP([v_1 … v_F, s(x)]).
 
 Sub-operators: only AutoInt+ has any, the first layer's block product Σ_f v_f W_f (DES eq. 8).  ⊕: H₁ float32
 per example, or none. Attention needs every field's vector (F·K float32 per example, gathered) and the dense
 features; its weights are shared.
 
-Deviations: multi-valued fields are sum-pooled where the paper takes the mean; no dropout.
+Deviations: multi-valued fields are sum-pooled where the paper takes the mean; dense features x enter by s of
+`models.symlog`; no dropout.
 """
 
 from __future__ import annotations
@@ -26,17 +28,18 @@ from torch import Tensor, nn
 
 from livectr.models.base import CTRModel, FeatureAxes, ModelConfig
 from livectr.models.inputs import Columns, Gathered, Gathers, Part, require_gathered
-from livectr.models.layers import MLP, FieldLinear, generator, matrix
+from livectr.models.layers import DENSE_SCALE, MLP, FieldLinear, generator, matrix
 from livectr.models.learning import OptimiserSpec, adagrad
 from livectr.models.products import product
 from livectr.models.segments import SegmentSpec
+from livectr.models.symlog import symlog
 
 
 @dataclass(frozen=True)
 class AutoInt(ModelConfig):
     """AutoInt (Song et al., CIKM 2019, §4): self-attention over the vectors of all fields and dense features.
 
-    logit = b + uᵀ [e_1 … e_M] after the last layer, with `deep` + MLP([v_1 … v_F, x_dense]) (AutoInt+). Use
+    logit = b + uᵀ [e_1 … e_M] after the last layer, with `deep` + MLP([v_1 … v_F, s(x)]) (AutoInt+). Use
     it where the model should learn which features meet. Do not use it with many fields or slow links: every
     vector is gathered, and attention costs M² per layer.
 
@@ -99,7 +102,9 @@ class AutoIntModel(CTRModel):
         self.tokens = nn.Parameter(torch.empty(numbers, config.dim))
         with torch.no_grad():
             for i, name in enumerate(part.dense_names):
-                self.tokens[i].normal_(0, config.dim**-0.5, generator=generator(part.seed, "tokens", name))
+                self.tokens[i].normal_(
+                    0, DENSE_SCALE * config.dim**-0.5, generator=generator(part.seed, "tokens", name)
+                )
         self.layers = nn.ModuleList(
             SelfAttention(f"layers.{i}", width if i else config.dim, config.heads, config.out, part.seed)
             for i in range(config.layers)
@@ -131,7 +136,7 @@ class AutoIntModel(CTRModel):
         x = seen.pooled
         if len(self.tokens):
             assert seen.dense is not None, "its configuration asks for the dense features"
-            x = torch.cat([x, seen.dense.unsqueeze(2) * self.tokens], dim=1)
+            x = torch.cat([x, symlog(seen.dense).unsqueeze(2) * self.tokens], dim=1)
         for layer in self.layers:
             x = layer(x)
         logits = (x.flatten(1) @ self.output).squeeze(1) + self.bias

@@ -32,6 +32,7 @@ from livectr.models.inputs import Columns, Gathered, Gathers, Part
 from livectr.models.learning import Schedule
 from livectr.models.segments import SegmentSpec
 from livectr.models.settings import check_fields, check_settings
+from livectr.models.symlog import MAP
 
 PRIOR = (0.1, 1.9)
 """Pseudo-counts (clicks, misses) of a model before its first example: a CTR of 5 %, worth two examples. The
@@ -84,6 +85,11 @@ class ModelConfig(ABC):
     def dense_lr(self) -> float:
         """Adam's learning rate of the network's parameters; 0 of a model that has none for Adam."""
         return 0.0
+
+    @property
+    def map_of_dense(self) -> str:
+        """Map of dense features into the network, which gives its weights a meaning; "": none enters."""
+        return MAP
 
     @abstractmethod
     def segments(self) -> tuple[SegmentSpec, ...]:

@@ -1,6 +1,6 @@
 """Deep & Cross network (Wang et al., ADKDD 2017; DES Table 3 and Figure 6), with a single ⊕.
 
-    x_0 = [v_1 … v_F, x_dense]          x_{l+1} = x_0 (x_lᵀ w_l) + b_l + x_l          l = 0 … L − 1
+    x_0 = [v_1 … v_F, s(x)]          x_{l+1} = x_0 (x_lᵀ w_l) + b_l + x_l          l = 0 … L − 1
     logit = b + x_Lᵀ w_L + MLP(x_0)     (w_L: the cross part's block of the output layer)
 
 DES §4 aggregates the scalar x_lᵀ w_l in each layer: L all-reduces in sequence. A single ⊕ suffices. By
@@ -15,7 +15,7 @@ Sub-operators: c_0 … c_L, d_1 … d_L (d_0 = 0) and the first layer's block pr
 and b_l live beside their field.  ⊕: H₁ + 2 L + 1 float32 per example (d is equal in all examples).
 
 Deviations: one ⊕ for the paper's L, the same mathematics; no batch normalisation; multi-valued fields are
-sum-pooled.
+sum-pooled; dense features x enter by s of `models.symlog`.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ from torch import Tensor, nn
 
 from livectr.models.base import CTRModel, ModelConfig
 from livectr.models.inputs import Columns, Gathered, Part
-from livectr.models.layers import MLP, FieldLinear, local_stack, select
+from livectr.models.layers import DENSE_SCALE, MLP, FieldLinear, local_stack, select
 from livectr.models.learning import OptimiserSpec, adagrad
 from livectr.models.products import affine, product
 from livectr.models.segments import SegmentSpec
+from livectr.models.symlog import symlog
 
 
 @dataclass(frozen=True)
 class DCN(ModelConfig):
     """Deep & Cross network (Wang et al., ADKDD 2017; DES Table 3).
 
-    x_{l+1} = x_0 (x_lᵀ w_l) + b_l + x_l beside an MLP, both on x_0 = [v_1 … v_F, x_dense]. Use it for crosses
+    x_{l+1} = x_0 (x_lᵀ w_l) + b_l + x_l beside an MLP, both on x_0 = [v_1 … v_F, s(x)]. Use it for crosses
     of bounded degree at the cost of a few hundred parameters. Do not use it where pairs suffice: take
     `DeepFM`.
 
@@ -129,7 +130,9 @@ class Cross(nn.Module):
         self.weight = weight(part.local, "field", dim)
         self.bias = nn.Parameter(torch.zeros(len(part.local), dim, layers))
         numbers = part.local_dense
-        self.dense_weight = weight(numbers, "dense", 1) if numbers else None
+        self.dense_weight = None
+        if numbers:
+            self.dense_weight = nn.Parameter(DENSE_SCALE * weight(numbers, "dense", 1).detach())
         self.dense_bias = nn.Parameter(torch.zeros(len(numbers), 1, layers)) if numbers else None
         self.local_axes = {"cross.weight": part.local, "cross.bias": part.local}
         self.local_axes |= {"cross.dense_weight": numbers, "cross.dense_bias": numbers}
@@ -141,7 +144,7 @@ class Cross(nn.Module):
         if self.dense_weight is None or self.dense_bias is None or dense is None:
             return c, d
         weight, bias = _select(self.dense_weight, self.dense_bias, None if columns is None else columns.dense)
-        return affine(c, dense, weight.flatten(0, 1)), d + _constants(weight, bias)
+        return affine(c, symlog(dense), weight.flatten(0, 1)), d + _constants(weight, bias)
 
 
 def _select(weight: Tensor, bias: Tensor, index: tuple[int, ...] | None) -> tuple[Tensor, Tensor]:

@@ -1,12 +1,12 @@
 """DeepFM (Guo et al., IJCAI 2017) in DES form (DES §4.2, §4.3 and Table 1).
 
-    logit = b + Σ w + ½ (‖Σ_f v_f‖² − Σ_f ‖v_f‖²) + MLP([v_1 … v_F, x_dense])
+    logit = b + Σ w + ½ (‖Σ_f v_f‖² − Σ_f ‖v_f‖²) + MLP([v_1 … v_F, s(x)])
 
 FM and MLP share the vectors v_f. Sub-operators: FM's (see `models.fm`) and the first layer's block product
 Σ_f v_f W_f (DES eq. 8); each rank holds the blocks of its fields.  ⊕: H₁ + K + 1 float32 per example.
 
-Deviations: multi-valued fields are sum-pooled before FM (see `models.fm`); dense features enter the MLP and
-the first order, not the second.
+Deviations: multi-valued fields are sum-pooled before FM (see `models.fm`); dense features x enter the MLP,
+by s of `models.symlog`, and the first order, not the second.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from livectr.models.segments import SegmentSpec
 class DeepFM(ModelConfig):
     """DeepFM (Guo et al., IJCAI 2017; DES Table 1): FM and MLP on the same vectors.
 
-    logit = b + Σ w + ½ (‖Σ_f v_f‖² − Σ_f ‖v_f‖²) + MLP([v_1 … v_F, x_dense]). Use it as the default: it
+    logit = b + Σ w + ½ (‖Σ_f v_f‖² − Σ_f ‖v_f‖²) + MLP([v_1 … v_F, s(x)]). Use it as the default: it
     learns pairs and higher orders for the cost of `DNN`. Do not use it for lists of clicked items: `DIN`
     weighs them by the shown ad.
 

@@ -2,9 +2,9 @@
 
     images = [e_ad, Agg(e_1 … e_n; e_ad, v_ad)]          e: vectors of images, by the content's sub-model
     lr:    logit = b + Σ w + Σ x u + images W
-    mlp:   logit = b + MLP([v_1 … v_F, x_dense, images])
-    din:   logit = b + MLP([v_1 … v_F, x_dense, interests, images])
-    wide_deep:  logit = b + Σ w + Σ x u + MLP([v_1 … v_F, x_dense, images])
+    mlp:   logit = b + MLP([v_1 … v_F, s(x), images])
+    din:   logit = b + MLP([v_1 … v_F, s(x), interests, images])
+    wide_deep:  logit = b + Σ w + Σ x u + MLP([v_1 … v_F, s(x), images])
 
 Agg: `models.aggregators`. The basic nets are `models.lr`, `models.dnn`, `models.din` and `models.wide_deep`.
 DNN and DIN have PReLU (§7.2), and Wide&Deep is not in the paper. Without images they are the paper's
@@ -14,8 +14,8 @@ Sub-operators: those of the basic net over ID fields. The images' block of the f
 and is added after ⊕.  ⊕: 1 (lr), H₁ or 1 + H₁ (wide_deep) float32 per example. The vectors of the ad's image
 and of every behavior image are gathered, and v_ad for `multi_query_attentive`.
 
-Deviations: those of the aggregators and of DIN. A row of the basic net lr has a vector v beside its weight
-only where `multi_query_attentive` uses v_ad as its query.
+Deviations: those of the aggregators and of the basic nets, with s of `models.symlog`. A row of the basic net
+lr has a vector v beside its weight only where `multi_query_attentive` uses v_ad as its query.
 """
 
 from __future__ import annotations
@@ -162,6 +162,11 @@ class DICM(ModelConfig):
     def by_id(self) -> bool:
         """True if the ad's ID is a query of the behavior images."""
         return self.with_behaviors and self.aggregator == "multi_query_attentive"
+
+    @property
+    def map_of_dense(self) -> str:
+        """That of the basic net."""
+        return "" if self.basic == "lr" else super().map_of_dense
 
     def segments(self) -> tuple[SegmentSpec, ...]:
         """Row: v f32[K]; of wide_deep w f32[1] and v; of lr w, and v only where the ad's ID is a query."""

@@ -1,11 +1,11 @@
 """Embedding & MLP, the plain deep network (DES §4.3 and Table 1; Covington et al., RecSys 2016).
 
-    logit = b + MLP([v_1 … v_F, x_dense])
+    logit = b + MLP([v_1 … v_F, s(x)])
 
 Sub-operators: the first layer's block product Σ_f v_f W_f (DES eq. 8); each rank holds the blocks of its
 fields.  ⊕: H₁ float32 per example.
 
-Deviations: multi-valued fields are sum-pooled.
+Deviations: multi-valued fields are sum-pooled; dense features x enter by s of `models.symlog`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from livectr.models.settings import check_choice
 
 @dataclass(frozen=True)
 class DNN(ModelConfig):
-    """Embedding & MLP (Covington et al., RecSys 2016; DES §4.3): logit = b + MLP([v_1 … v_F, x_dense]).
+    """Embedding & MLP (Covington et al., RecSys 2016; DES §4.3): logit = b + MLP([v_1 … v_F, s(x)]).
 
     Use it as the plain deep baseline. Do not use it where single keys should be
     remembered as they are: `WideDeep` and `DeepFM` add a weight per key.

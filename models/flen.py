@@ -4,14 +4,15 @@ Fields form M groups, for example user, item and context; e_m = Σ_{f in m} v_f.
 
     h_MF = Σ_{m < n} r_mn e_m ∘ e_n                        between groups
     h_FM = Σ_m r_mm (e_m ∘ e_m − Σ_{f in m} v_f ∘ v_f)      within groups
-    logit = b + Σ w + uᵀ (h_MF + h_FM) + MLP([v_1 … v_F, x_dense])
+    logit = b + Σ w + uᵀ (h_MF + h_FM) + MLP([v_1 … v_F, s(x)])
 
 Sub-operators: per group e_m and Σ v_f ∘ v_f as in FM (DES eq. 5), Σ w as in LR, and the first layer's block
 product Σ_f v_f W_f (DES eq. 8): "same as DeepFM" in DES Table 3.  ⊕: H₁ + 1 + 2 M K float32 per example.
 
 Deviations: h_MF + h_FM goes straight into the output layer, beside the MLP's last hidden layer, as in
 DeepCTR's implementation, without a ReLU layer of its own; no Dicefactor (a dropout: a step would not be
-repeatable); a field in no group takes part in Σ w and the MLP only; multi-valued fields are sum-pooled.
+repeatable); a field in no group takes part in Σ w and the MLP only; multi-valued fields are sum-pooled;
+dense features x enter the MLP by s of `models.symlog`.
 """
 
 from __future__ import annotations

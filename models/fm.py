@@ -57,6 +57,11 @@ class FM(ModelConfig):
     init_scale: float = 0.05
     dense_lr: float = 1e-2
 
+    @property
+    def map_of_dense(self) -> str:
+        """None: dense features enter the first order alone."""
+        return ""
+
     def segments(self) -> tuple[SegmentSpec, ...]:
         """Row: w f32[1], v f32[K]."""
         return (

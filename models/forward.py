@@ -125,17 +125,16 @@ class CompiledForward:
         self._offset = int(wide is not None)
         slopes = mlp is not None and mlp.slopes is not None
         sizes = () if mlp is None else (len(mlp.first_bias), *(len(b) for b in mlp.biases))
-        others = (
-            len(self._rest),
-            len(items.dense),
-            *chain.from_iterable(widths for _, widths in self._blocks),
-        )
+        sizes_of_dense = len(self._rest), len(items.dense)
+        blocks = tuple(chain.from_iterable(widths for _, widths in self._blocks))
         order = [*self._rest, *items.dense]
-        self._shape = Shape(fields, layers.dim, others, sizes, wide is not None, layers.pairs, slopes)
+        self._shape = Shape(
+            fields, layers.dim, sizes_of_dense, blocks, sizes, wide is not None, layers.pairs, slopes
+        )
         parameters = [bias.reshape(1)]
         if wide is not None:
             of_dense = torch.zeros(dense) if wide.dense is None else wide.dense
-            parameters += [wide.scale, of_dense[order], torch.zeros(sum(others[_BLOCKS:]))]
+            parameters += [wide.scale, of_dense[order], torch.zeros(sum(blocks))]
         if mlp is not None:
             parameters += [weight, numbers[order], *(block.weight for block in layers.blocks), *_in_turn(mlp)]
         self.network = ForwardNetwork(self._shape, [_numbers(p) for p in parameters])

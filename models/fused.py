@@ -21,6 +21,7 @@ from livectr.kernels.network import field_sums as host
 from livectr.kernels.network import layers as host_layers
 from livectr.kernels.network.packed import Factors
 from livectr.models.products import NARROW, addmm, addmm_into, factors, mm, mm_into
+from livectr.models.symlog import symlog
 
 
 def field_sums(
@@ -35,9 +36,9 @@ def field_sums(
 ) -> Tensor:
     """Partial results of FM and a first layer, from rows [w | v] and dense features x (DES eq. 5 and 8).
 
-        [Σ_f v_f W_f + Σ_d x_d U_d | Σ_f s_f w_f + Σ_d x_d u_d − ½ Σ_f ‖v_f‖² | Σ_f v_f]
+        [Σ_f v_f W_f + Σ_d s(x_d) U_d | Σ_f s_f w_f + Σ_d x_d u_d − ½ Σ_f ‖v_f‖² | Σ_f v_f]
 
-    FM's segments are fp32 in any precision.
+    s is `models.symlog`. FM's segments are fp32 in any precision.
 
     Args:
         values: f32[B, F, 1 + K].
@@ -52,7 +53,8 @@ def field_sums(
         f32[B, H + 1 + K].
     """
     rows = values if pairs else values.detach()
-    out: Tensor = _FieldSums.apply(rows, scale, weight, x, x_weight, u)  # type: ignore[no-untyped-call]
+    s = x if x is None or not weight.shape[2] else symlog(x)
+    out: Tensor = _FieldSums.apply(rows, scale, weight, x, s, x_weight, u)  # type: ignore[no-untyped-call]
     if not pairs:
         out = _ProductsOfRows.apply(out, values, weight)  # type: ignore[no-untyped-call]
     return out
@@ -91,6 +93,7 @@ class _FieldSums(torch.autograd.Function):
         scale: Tensor,
         weight: Tensor,
         x: Tensor | None,
+        s: Tensor | None,
         x_weight: Tensor | None,
         u: Tensor | None,
     ) -> Tensor:
@@ -104,9 +107,9 @@ class _FieldSums(torch.autograd.Function):
         if _on_host(values):
             here = factors(rows, padded)
             dense = None
-            if x is not None and x_weight is not None and u is not None:
-                of_x = here and (factors(x, x_weight) or "fp32")
-                dense = _f32(x.contiguous()), _f32(x_weight.contiguous()), _f32(u)
+            if x is not None and s is not None and x_weight is not None and u is not None:
+                of_x = here and (factors(s, x_weight) or "fp32")
+                dense = _f32(x.contiguous()), _f32(s.contiguous()), _f32(x_weight.contiguous()), _f32(u)
             host.field_sums(_f32(values), _f32(scale), _f32(padded), dense, _f32(out), here, of_x)
         else:
             torch.sum(values, 1, out=out[:, hidden:])
@@ -116,20 +119,20 @@ class _FieldSums(torch.autograd.Function):
                 out[:, hidden].add_((x * u).sum(1))
         if here is None:
             mm_into(products, rows, padded)
-        if of_x is None and x is not None and x_weight is not None:
-            addmm_into(products, x, x_weight)
-        ctx.save_for_backward(values, scale, padded, x, x_weight, u)
+        if of_x is None and s is not None and x_weight is not None:
+            addmm_into(products, s, x_weight)
+        ctx.save_for_backward(values, scale, padded, x, s, x_weight, u)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        values, scale, padded, x, x_weight, u = ctx.saved_tensors
+        values, scale, padded, x, s, x_weight, u = ctx.saved_tensors
         grad = grad if grad.stride(1) == 1 else grad.contiguous()
         fields, width = values.shape[1:]
         hidden = padded.shape[1]
         grad_products, grad_sums, grad_first = grad[:, :hidden], grad[:, hidden:], grad[:, hidden, None]
-        grad_values = grad_scale = grad_weight = grad_x = grad_x_weight = grad_u = None
+        grad_values = grad_scale = grad_weight = grad_x = grad_s = grad_x_weight = grad_u = None
         if ctx.needs_input_grad[0] and _on_host(values):
             grad_values, grad_scale = torch.empty_like(values), torch.empty_like(scale)
             here = factors(grad_products, padded.t())
@@ -149,10 +152,10 @@ class _FieldSums(torch.autograd.Function):
             grad_weight = mm(values.flatten(1).t(), grad_products).view(fields, width, hidden)[:, 1:]
         if x is not None:
             if ctx.needs_input_grad[3]:
-                grad_x = addmm(grad_first * u, grad_products, x_weight.t())
-            grad_x_weight = mm(x.t(), grad_products)
+                grad_x, grad_s = grad_first * u, mm(grad_products, x_weight.t())
+            grad_x_weight = mm(s.t(), grad_products)
             grad_u = (grad_first * x).sum(0)
-        return grad_values, grad_scale, grad_weight, grad_x, grad_x_weight, grad_u
+        return grad_values, grad_scale, grad_weight, grad_x, grad_s, grad_x_weight, grad_u
 
 
 def perceptron(x: Tensor, first_bias: Tensor, *layers: Tensor) -> Tensor:

@@ -67,6 +67,11 @@ class Hedge:
             names.append(f"{name}{before + 1}" if before else name)
         return tuple(names)
 
+    @property
+    def map_of_dense(self) -> str:
+        """Map of dense features into the heads' networks; as `ModelConfig.map_of_dense`."""
+        return max(head.map_of_dense for head in self.heads)
+
     def check(self, fields: Sequence[str], dense_names: Sequence[str]) -> None:
         """Check that no head wants more than pooled rows.
 

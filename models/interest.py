@@ -1,11 +1,11 @@
 """Attention over behavior histories from a target, shared by DIN and DIEN.
 
     interest_p = I(behaviors_p, target_p)                              of each pair p of fields
-    logit = b + MLP([v of every other field, x_dense, interest_1 … interest_P])
+    logit = b + MLP([v of every other field, s(x), interest_1 … interest_P])
 
 A pair is a sequence field and a field of the scored item. Both read one table, so that a clicked ad and the
 shown ad have the same vector: `Field(recent(clicks.ad_id, n=50, within="14d"), table="ad")`. Lists come
-oldest first.
+oldest first. Dense features x enter by s of `models.symlog`.
 
 Sub-operators: the first layer's block product Σ_f v_f W_f (DES eq. 8) over all fields but the behaviors;
 an interest's block of the first layer has shared weights.  ⊕: H₁ float32 per example; the vectors

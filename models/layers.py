@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from livectr.models.fused import perceptron, perceptron_and_pairs
 from livectr.models.inputs import Columns, Part
 from livectr.models.products import affine, product
+from livectr.models.symlog import symlog
 
 Activation = Literal["relu", "prelu"]
 
@@ -33,8 +34,8 @@ rates small because of these first large gradients.
 
 
 DENSE_SCALE = 0.2
-"""Scale of the initial first-layer weights of dense features. A logarithm of a count is ten, where young
-vectors of ids are hundredths: as initial weights teach nothing, they would be noise that drowns the ids.
+"""Scale of the initial weights of dense features. A logarithm of a count is ten, where young vectors of ids
+are hundredths: as initial weights teach nothing, they would be noise that drowns the ids.
 """
 
 
@@ -62,8 +63,8 @@ def local_stack(
 class FieldLinear(nn.Module):
     """First layer of a DNN, split by fields (DES eq. 8).
 
-    Its result is Σ_f v_f W_f over the rank's fields, plus the dense block. The bias belongs to the replicated
-    part, because it must be added once, after ⊕.
+    Its result is Σ_f v_f W_f over the rank's fields, plus the dense block Σ_d s(x_d) U_d (`models.symlog`).
+    The bias belongs to the replicated part, because it must be added once, after ⊕.
 
     Attributes:
         weight: f32[F_local, K, H].
@@ -98,7 +99,7 @@ class FieldLinear(nn.Module):
         """
         weight, of_dense = self.blocks(columns)
         out = product(vectors.flatten(1), weight.flatten(0, 1))
-        return out if of_dense is None or dense is None else affine(out, dense, of_dense)
+        return out if of_dense is None or dense is None else affine(out, symlog(dense), of_dense)
 
     def blocks(self, columns: Columns | None = None) -> tuple[Tensor, Tensor | None]:
         """Parameters `weight` and `dense`, or their `columns`."""

@@ -48,6 +48,11 @@ class LR(ModelConfig):
     optimiser: OptimiserSpec = ftrl()
     dense_lr: float = 1e-2
 
+    @property
+    def map_of_dense(self) -> str:
+        """None: dense features enter the first order alone."""
+        return ""
+
     def segments(self) -> tuple[SegmentSpec, ...]:
         """Row: w f32[1]."""
         return (SegmentSpec("w", 1, self.optimiser, order=1),)

@@ -1,6 +1,6 @@
 """Product-based neural networks, inner and outer product (Qu et al., ICDM 2016; DES Table 3, "same as FM").
 
-    logit = b + MLP'(relu(l_z + l_p + b₁))          l_z = [v_1 … v_F, x_dense] W_z
+    logit = b + MLP'(relu(l_z + l_p + b₁))          l_z = [v_1 … v_F, s(x)] W_z
 
     inner (paper III.B)   l_pⁿ = Σ_ij θ_iⁿ θ_jⁿ ⟨v_i, v_j⟩ = ‖Σ_i θ_iⁿ v_i‖²        weights of pairs θⁿ θⁿᵀ
     outer (paper III.C)   l_pⁿ = W_pⁿ ⊙ (Σ_i v_i) (Σ_j v_j)ᵀ = sᵀ W_pⁿ s,  s = Σ_i v_i   superposed products
@@ -9,9 +9,9 @@ Sub-operators: the first layer's block product Σ_f v_f W_f (DES eq. 8), and inn
 of the H₁ units, with θ_i beside the field; outer: s.  ⊕: H₁ + H₁·K (inner), H₁ + K (outer) float32 per
 example.
 
-Deviations: dense features enter l_z only (the paper has none); no dropout; multi-valued fields are
-sum-pooled. The paper's W_pⁿ of the outer product is symmetric; here it is any matrix, and sᵀ W s depends on
-its symmetric part only.
+Deviations: dense features x enter l_z only, by s of `models.symlog` (the paper has none); no dropout;
+multi-valued fields are sum-pooled. The paper's W_pⁿ of the outer product is symmetric; here it is any matrix,
+and sᵀ W s depends on its symmetric part only.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PRODUCTS = ("inner", "outer")
 class PNN(ModelConfig):
     """Product-based neural network (Qu et al., ICDM 2016, §III): products of vectors before the MLP.
 
-    logit = b + MLP(relu([v_1 … v_F, x_dense] W_z + l_p + b₁)); l_p is ‖Σ_i θ_i v_i‖² ("inner") or sᵀ W s with
+    logit = b + MLP(relu([v_1 … v_F, s(x)] W_z + l_p + b₁)); l_p is ‖Σ_i θ_i v_i‖² ("inner") or sᵀ W s with
     s = Σ_i v_i ("outer"). Use it where pairs should pass through the MLP. Do not use "inner" with a wide
     first layer over slow links: each example sends H₁·K numbers.
 

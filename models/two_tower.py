@@ -1,6 +1,6 @@
 """Two-tower model for pre-rank, after DSSM (Huang et al., CIKM 2013), the form of DICM's pre-rank stage.
 
-    logit = γ · cos(y_user, y_item) + b,   y_t = MLP_t([v_f for f in tower t, x_dense of tower t, images_t])
+    logit = γ · cos(y_user, y_item) + b,   y_t = MLP_t([v_f for f in tower t, s(x) of tower t, images_t])
     images_t = [1/n Σ e_i for f in the image fields of tower t]    e: vectors of images (DICM §6 and Fig. 4)
 
 Sub-operators: each tower's first-layer block product Σ_f v_f W_f (DES eq. 8).  ⊕: H₁ + H₁ float32 per
@@ -9,8 +9,9 @@ keeps y_item / ‖y_item‖ of every item as a matrix; a request is a user vecto
 product. Here ‖y‖ is soft, √(Σ y² + SOFT_NORM²).
 
 Deviations from DSSM: sparse keys with learned vectors instead of letter n-grams; cross entropy on every
-impression instead of a softmax over sampled documents; γ is learned; relu instead of tanh; the soft norm.
-Deviation from DICM: a field's images are averaged, not summed (`models.aggregators` has the reason).
+impression instead of a softmax over sampled documents; γ is learned; relu instead of tanh; the soft norm;
+dense features x enter by s of `models.symlog`. Deviation from DICM: a field's images are averaged, not summed
+(`models.aggregators` has the reason).
 """
 
 from __future__ import annotations

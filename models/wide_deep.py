@@ -1,13 +1,13 @@
 """Wide & Deep (Cheng et al., DLRS 2016) in DES form (DES §4.1, §4.3 and Table 1).
 
-    logit = b + Σ w + MLP([v_1 … v_F, x_dense])
+    logit = b + Σ w + MLP([v_1 … v_F, s(x)])
 
 Sub-operators: LR's sum Σ w (DES eq. 3) and the first layer's block product Σ_f v_f W_f (DES eq. 8).
 ⊕: H₁ + 1 float32 per example.
 
 Deviations: every field is in both parts, and a cross product is a field like any other (`cross` of the
-feature language), so it has a vector too. The wide part's L1 is FTRL's as in the paper; the network
-is learned by Adam instead of AdaGrad.
+feature language), so it has a vector too. Dense features x enter the MLP by s of `models.symlog`. The wide
+part's L1 is FTRL's as in the paper; the network is learned by Adam instead of AdaGrad.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from livectr.models.segments import SegmentSpec
 
 @dataclass(frozen=True)
 class WideDeep(ModelConfig):
-    """Wide & Deep (Cheng et al., DLRS 2016): logit = b + Σ w + MLP([v_1 … v_F, x_dense]).
+    """Wide & Deep (Cheng et al., DLRS 2016): logit = b + Σ w + MLP([v_1 … v_F, s(x)]).
 
     Use it where known crosses should be remembered exactly: make each cross a field of the pipeline. Do not
     use it to find crosses: `DeepFM` learns all pairs at nearly the same cost.

@@ -2,15 +2,15 @@
 
     x⁰ = [v_1 … v_F] (m rows)       x^k_h = Σ_i Σ_j W^k_hij (x^{k−1}_i ∘ x⁰_j)       CIN (paper eq. 6)
     p^k_h = Σ_K x^k_h               sum pooling over the vector
-    logit = b + Σ w + uᵀ [p¹ … p^L] + MLP([v_1 … v_F, x_dense])
+    logit = b + Σ w + uᵀ [p¹ … p^L] + MLP([v_1 … v_F, s(x)])
 
 Sub-operators: Σ w as in LR and the first layer's block product Σ_f v_f W_f (DES eq. 8).  ⊕: H₁ + 1 float32
 per example. CIN multiplies vectors of different fields repeatedly, which no sum over fields replaces: it
 needs every field's vector (F·K float32 per example, gathered). Its weights are shared.
 
-Deviations: CIN's activation is the identity, the best in the paper's §4.4; every map of a layer goes to
-the output and to the next layer; multi-valued fields are sum-pooled; dense features enter the first order and
-the MLP only.
+Deviations: CIN's activation is the identity, the best in the paper's §4.4; every map of a layer goes to the
+output and to the next layer; multi-valued fields are sum-pooled; dense features x enter the first order and
+the MLP only, there by s of `models.symlog`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 // First layer and FM over fields (models/fused.py, `field_sums`): sums and products of the same rows, a cache's worth
 // of rows at a time.
 //
-// values f32[B, F, W] are rows [w | v], W = 1 + K; x f32[B, D] are dense features. A row of out is
+// values f32[B, F, W] are rows [w | v], W = 1 + K; x f32[B, D] are dense features, and s f32[B, D] those that the first
+// layer takes (network/symlog.hpp). A row of out is
 //
-//     [Σ_f v_f W_f + x U | Σ_f s_f w_f + x u − ½ Σ_f ‖v_f‖² | Σ_f v_f]    f32[H + W]
+//     [Σ_f v_f W_f + s U | Σ_f s_f w_f + x u − ½ Σ_f ‖v_f‖² | Σ_f v_f]    f32[H + W]
 //
 // Sums run over fields in order, and those over examples by chunks of GRAIN: bits do not depend on the threads, nor,
 // with float32 factors, on the CPU.
@@ -65,25 +66,25 @@ inline void multiply(int kind, const Matrix<float>& a, const uint32_t* panels, i
 
 }  // namespace livectr::fields
 
-// Writes out f32[B, H + W] with rows `ld` apart; its products only where `kind` (of rows) and `of_x` (of dense
-// features) have factors: else the caller multiplies. weight f32[F · W, H] has zeros for w; x_weight is f32[D, H].
+// Writes out f32[B, H + W] with rows `ld` apart; its products only where `kind` (of rows) and `of_s` (of dense
+// features) have factors: else the caller multiplies. weight f32[F · W, H] has zeros for w; s_weight is U, f32[D, H].
 // Returns false without memory.
 extern "C" bool field_sums(const int64_t* sizes, const float* values, const float* scale, const float* weight,
-                           const float* x, const float* x_weight, const float* u, float* out, int64_t ld, int kind,
-                           int of_x) {
+                           const float* x, const float* s, const float* s_weight, const float* u, float* out,
+                           int64_t ld, int kind, int of_s) {
     using namespace livectr;
     using namespace livectr::fields;
     const Sizes of{sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]};
     const int64_t row = of.fields * of.width, k = std::max<int64_t>(of.width - 1, 0);
     try {
         const auto panels = packed(kind, Matrix<float>{weight, of.hidden, 1}, of.hidden, row);
-        const auto x_panels = packed(of_x, Matrix<float>{x_weight, of.hidden, 1}, of.hidden, of.dense);
+        const auto s_panels = packed(of_s, Matrix<float>{s_weight, of.hidden, 1}, of.hidden, of.dense);
         parallel_chunks(of.examples, GRAIN, [&](int64_t first, int64_t last) {
             std::unique_ptr<float[]> squares(new float[k]);
             for (int64_t b = first; b < last; ++b)
                 sums_of_row(of, values + b * row, scale, x + b * of.dense, u, squares.get(), out + b * ld + of.hidden);
             multiply(kind, {values, row, 1}, panels.get(), first, last, of.hidden, row, out, ld, false);
-            multiply(of_x, {x, of.dense, 1}, x_panels.get(), first, last, of.hidden, of.dense, out, ld, true);
+            multiply(of_s, {s, of.dense, 1}, s_panels.get(), first, last, of.hidden, of.dense, out, ld, true);
         });
         return true;
     } catch (const std::bad_alloc&) {

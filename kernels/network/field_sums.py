@@ -22,7 +22,7 @@ def field_sums(
     values: F32,
     scale: F32,
     weight: F32,
-    dense: tuple[F32, F32, F32] | None,
+    dense: tuple[F32, F32, F32, F32] | None,
     out: F32,
     factors: Factors | None,
     of_dense: Factors | None,
@@ -33,7 +33,8 @@ def field_sums(
         values: f32[B, F, W].
         scale: f32[F].
         weight: f32[F · W, H], zeros for the first number of a row.
-        dense: x f32[B, D], its weight f32[D, H] and its first order f32[D]; None: no dense features.
+        dense: x f32[B, D], those that the first layer takes f32[B, D], its weight f32[D, H], and the first
+            order of x f32[D]; None: no dense features.
         out: f32[B, H + W].
         factors: of the rows' products; None: the caller computes them.
         of_dense: factors of the dense features' products; None: the caller computes them.
@@ -41,9 +42,9 @@ def field_sums(
     Raises:
         MemoryError: no memory.
     """
-    x, x_weight, u = dense if dense is not None else (None, None, None)
+    x, s, s_weight, u = dense if dense is not None else (None, None, None, None)
     sizes = _sizes(values, 0 if x is None else x.shape[1], weight.shape[1])
-    numbers = [None if array is None else at(array) for array in (x, x_weight, u)]
+    numbers = [None if array is None else at(array) for array in (x, s, s_weight, u)]
     arguments = at(values), at(scale), at(weight), *numbers, *rows_at(out)
     if not _library().field_sums(sizes.ctypes.data, *arguments, KINDS[factors], KINDS[of_dense]):
         raise MemoryError("no memory for the first layer of a batch")
@@ -81,6 +82,6 @@ def _library() -> ctypes.CDLL:
     library = kernel_library()
     pointer, number, kind = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
     library.field_sums.restype = library.field_gradients.restype = ctypes.c_bool
-    library.field_sums.argtypes = [*[pointer] * 8, number, kind, kind]
+    library.field_sums.argtypes = [*[pointer] * 9, number, kind, kind]
     library.field_gradients.argtypes = [*[pointer] * 5, number, pointer, pointer, kind]
     return library

@@ -2,7 +2,7 @@
 // Forward pass of a CTR network on the host, for servers: first layer, first order and FM out of rows as they lie in
 // memory, then an MLP. A block of rows passes through all layers at once, so that its activations stay in the cache.
 //
-//     x₁ = act(added + Σ_s a_s W_s)                a_s: K_s numbers of a source, a field's vector or dense features
+//     x₁ = act(added + Σ_s a_s W_s)                a_s: K_s numbers of a source: a field's vector, symlog of dense features
 //     x_{l+1} = act(x_l W_l + b_l), the last layer without activation and with one unit
 //     logit = x_L + first + ½ ‖Σ_f v_f‖²,  first = Σ_f s_f w_f + Σ_d x_d u_d − ½ Σ_f ‖v_f‖²
 //
@@ -11,6 +11,7 @@
 //
 // A sum runs over its terms in order, whatever rows are beside it: equal rows have equal bits.
 #include "network/forward.hpp"
+#include "network/symlog.hpp"
 #include "runtime/threads.hpp"
 
 #include <cstring>
@@ -75,6 +76,7 @@ struct Network {
     float constant = 0;           // its bias, and the logit's
     bool wide = false, pairs = false;
     int64_t fields = 0;                     // the first sources are fields
+    int64_t numbers = 0;                    // those after them are dense features
     std::vector<float> scale;               // s, [fields]
     std::vector<std::vector<float>> dense;  // u of each other source
     int64_t dim = 0;                        // K of the fields
@@ -82,11 +84,20 @@ struct Network {
     // Numbers of a partial result: padded H₁, 1 and K, and zeros up to whole vectors.
     int64_t partial_size() const { return padded(padded(hidden) + 1 + dim); }
 
+    bool is_dense(const Source& source) const { return source.number >= fields && source.number < fields + numbers; }
+
+    // Numbers of memory for dense features of ROWS rows, as the first layer takes them.
+    int64_t taken_size() const {
+        int64_t each = 0;
+        for (int64_t s = fields; s < fields + numbers; ++s) each += depths[size_t(s)];
+        return hidden ? ROWS * each : 0;
+    }
+
     // Partial results of `height` rows from `row` on, out[height, partial_size].
-    void partials(const Source* sources, int64_t count, int64_t row, int height, const float** inputs,
+    void partials(const Source* sources, int64_t count, int64_t row, int height, const float** inputs, float* taken,
                   float* out) const {
         const int64_t size = partial_size(), across = padded(hidden) / NR;
-        gather(sources, count, row, height, inputs);
+        if (hidden) gather(sources, count, row, height, inputs, taken);
         for (int64_t j = 0; j < across; ++j) {
             for (int m = 0; m < height; m += MR) {
                 Vec sums[MR][2] = {};
@@ -113,8 +124,11 @@ struct Network {
             for (int64_t j = 0; j < across; ++j) {
                 const float* const panel = first[size_t(source.number)].panel(j);
                 float* const out = sums + j * NR;
-                for (int64_t k = 0; k < depths[size_t(source.number)]; ++k)
-                    for (int64_t i = 0; i < NR; ++i) out[i] += source.data[k] * panel[k * NR + i];
+                for (int64_t k = 0; k < depths[size_t(source.number)]; ++k) {
+                    float value = source.data[k];
+                    if (is_dense(source)) symlog(&value, 1, &value);
+                    for (int64_t i = 0; i < NR; ++i) out[i] += value * panel[k * NR + i];
+                }
             }
         }
         if (wide) add_order(sources, count, 0, sums + padded(hidden));
@@ -180,17 +194,17 @@ struct Network {
     }
 
     // Logits of `height` rows from `row` on. added[partial_size]: b₁ and the partial result of shared sources;
-    // kept[height]: addresses of the rows' partial results of other sources, or null. inputs[count, ROWS] and
-    // buffers[2, ROWS, widest] are scratch memory.
+    // kept[height]: addresses of the rows' partial results of other sources, or null. inputs[count, ROWS],
+    // buffers[2, ROWS, widest] and taken[taken_size] are scratch memory.
     void rows(const Source* sources, int64_t count, int64_t row, int height, const float* added,
-              const float* const* kept, const float** inputs, float* buffers, float* out) const {
+              const float* const* kept, const float** inputs, float* buffers, float* taken, float* out) const {
         float* x = buffers;
         float* next = buffers + ROWS * widest();
         const float* at[ROWS];
         std::fill_n(out, height, constant);
         if (hidden) {
             const int64_t width = padded(hidden);
-            if (count || !kept) add_sources(sources, count, row, height, added, kept, inputs, x);
+            if (count || !kept) add_sources(sources, count, row, height, added, kept, inputs, taken, x);
             else add_kept(kept, added, height, x);
             int64_t depth = width;
             for (const Layer& layer : layers) {
@@ -227,18 +241,28 @@ struct Network {
     }
 
   private:
-    // Addresses of the rows from `row` on, inputs[count, ROWS]; behind the last, its own again.
-    static void gather(const Source* sources, int64_t count, int64_t row, int height, const float** inputs) {
-        for (int64_t s = 0; s < count; ++s)
-            for (int r = 0; r < ROWS; ++r)
-                inputs[s * ROWS + r] = sources[s].data + (row + std::min(r, height - 1)) * sources[s].stride;
+    // Addresses of the rows from `row` on, inputs[count, ROWS]; behind the last, its own again. Dense features are in
+    // `taken` as the first layer takes them.
+    void gather(const Source* sources, int64_t count, int64_t row, int height, const float** inputs,
+                float* taken) const {
+        for (int64_t s = 0; s < count; ++s) {
+            const float* data = sources[s].data + row * sources[s].stride;
+            int64_t stride = sources[s].stride;
+            if (is_dense(sources[s])) {
+                const int64_t depth = depths[size_t(sources[s].number)];
+                for (int r = 0; r < height; ++r) symlog(data + r * stride, depth, taken + r * depth);
+                data = taken, stride = depth;
+                taken += ROWS * depth;
+            }
+            for (int r = 0; r < ROWS; ++r) inputs[s * ROWS + r] = data + std::min(r, height - 1) * stride;
+        }
     }
 
     // x₁[height, padded H₁] of rows with sources of their own, tile by tile.
     void add_sources(const Source* sources, int64_t count, int64_t row, int height, const float* added,
-                     const float* const* kept, const float** inputs, float* x) const {
+                     const float* const* kept, const float** inputs, float* taken, float* x) const {
         const int64_t width = padded(hidden);
-        gather(sources, count, row, height, inputs);
+        gather(sources, count, row, height, inputs, taken);
         if (kept) add_rows(kept, added, height, x, [](Vec sum, int64_t) { return sum; });
         for (int64_t j = 0; j < width / NR; ++j) {
             for (int m = 0; m < height; m += MR) {
@@ -332,10 +356,11 @@ extern "C" {
 
 void forward_delete(Network* network) { delete network; }
 
-// sizes[layers] = H₁ … H_L = 1, none without an MLP; numbers: the parameters, one behind the other, in the order in
-// which they are read here. Returns null without memory.
+// sizes[layers] = H₁ … H_L = 1, none without an MLP. The sources are fields, then `dense` sources of dense features, then
+// others. numbers: the parameters, one behind the other, in the order in which they are read here. Returns null without
+// memory.
 Network* forward_new(const int64_t* sizes, int64_t layers, const int64_t* depths, int64_t sources, int64_t fields,
-                     int64_t dim, bool wide, bool pairs, bool prelu, const float* numbers) {
+                     int64_t dense, int64_t dim, bool wide, bool pairs, bool prelu, const float* numbers) {
     using namespace livectr::forward;
     try {
         auto made = std::make_unique<Network>();
@@ -345,7 +370,7 @@ Network* forward_new(const int64_t* sizes, int64_t layers, const int64_t* depths
             numbers += count;
             return at;
         };
-        to.wide = wide, to.pairs = pairs, to.fields = fields, to.dim = dim;
+        to.wide = wide, to.pairs = pairs, to.fields = fields, to.numbers = dense, to.dim = dim;
         to.hidden = layers ? sizes[0] : 0;
         to.depths.assign(depths, depths + sources);
         to.constant = *take(1);
@@ -381,9 +406,11 @@ Network* forward_new(const int64_t* sizes, int64_t layers, const int64_t* depths
 int64_t forward_partial_size(const Network* network) { return network->partial_size(); }
 
 bool forward_partials(const Network* network, const Source* sources, int64_t count, int64_t rows, float* out) {
-    return in_blocks(rows, count, 0, [=](int64_t row, int height, const float** inputs, float*) {
-        network->partials(sources, count, row, height, inputs, out + row * network->partial_size());
-    });
+    return in_blocks(rows, count, network->taken_size(),
+                     [=](int64_t row, int height, const float** inputs, float* taken) {
+                         float* const to = out + row * network->partial_size();
+                         network->partials(sources, count, row, height, inputs, taken, to);
+                     });
 }
 
 bool forward_run(const Network* network, const Source* own, int64_t count, const Source* common, int64_t shared,
@@ -397,9 +424,11 @@ bool forward_run(const Network* network, const Source* own, int64_t count, const
     }
     std::copy(network->bias.begin(), network->bias.end(), added.begin());
     network->partial(common, shared, added.data());
-    const int64_t scratch = 2 * ROWS * network->widest();
-    return in_blocks(rows, count, scratch, [=, &added](int64_t row, int height, const float** inputs, float* buffers) {
-        network->rows(own, count, row, height, added.data(), kept ? kept + row : nullptr, inputs, buffers, out + row);
-    });
+    const int64_t scratch = 2 * ROWS * network->widest(), taken = network->taken_size();
+    return in_blocks(rows, count, scratch + taken,
+                     [=, &added](int64_t row, int height, const float** inputs, float* to) {
+                         network->rows(own, count, row, height, added.data(), kept ? kept + row : nullptr, inputs, to,
+                                       to + scratch, out + row);
+                     });
 }
 }

@@ -24,7 +24,8 @@ class Shape:
     Args:
         fields: F, number of fields.
         dim: K, numbers of a field's vector.
-        dense: numbers of each other source, such as dense features.
+        dense: numbers of each source of dense features, which the first layer takes by symlog.
+        blocks: numbers of each other source.
         layers: H₁ … H_L = 1, units of the MLP's layers; () without an MLP.
         wide: there is a first order.
         pairs: there is FM's second order.
@@ -34,6 +35,7 @@ class Shape:
     fields: int
     dim: int
     dense: tuple[int, ...]
+    blocks: tuple[int, ...]
     layers: tuple[int, ...]
     wide: bool
     pairs: bool
@@ -42,7 +44,12 @@ class Shape:
     @property
     def depths(self) -> tuple[int, ...]:
         """Numbers of each source: the fields, then the others."""
-        return (*[self.dim] * self.fields, *self.dense)
+        return (*[self.dim] * self.fields, *self.others)
+
+    @property
+    def others(self) -> tuple[int, ...]:
+        """Numbers of each source besides fields."""
+        return (*self.dense, *self.blocks)
 
 
 class Sources:
@@ -70,9 +77,9 @@ class Sources:
         self._words += [(start + 4 * width * i, count * width, f) for i, f in enumerate(fields) if f in read]
 
     def add(self, values: F32, number: int = 0) -> None:
-        """Add another source, the `number`th of `Shape.dense`; values f32[rows, K]."""
-        if values.ndim != 2 or values.shape[1] != self._shape.dense[number]:
-            raise ValueError(f"{values.shape} numbers, but {self._shape.dense[number]} were expected")
+        """Add another source, the `number`th of `Shape.others`; values f32[rows, K]."""
+        if values.ndim != 2 or values.shape[1] != self._shape.others[number]:
+            raise ValueError(f"{values.shape} numbers, but {self._shape.others[number]} were expected")
         self._words.append((self._start(values), values.shape[1], self._shape.fields + number))
 
     def _start(self, values: F32) -> int:
@@ -135,8 +142,16 @@ class ForwardNetwork:
         self._library = _library()
         sizes, depths = np.array(shape.layers, np.int64), np.array(shape.depths, np.int64)
         self.handle: int = self._library.forward_new(
-            *(address(sizes), len(sizes), address(depths), len(depths), shape.fields, shape.dim),
-            *(shape.wide, shape.pairs, shape.prelu, address(numbers)),
+            *(address(sizes), len(sizes), address(depths), len(depths)),
+            *(
+                shape.fields,
+                len(shape.dense),
+                shape.dim,
+                shape.wide,
+                shape.pairs,
+                shape.prelu,
+                address(numbers),
+            ),
         )
         if not self.handle:
             raise MemoryError("no memory for a packed network")
@@ -192,7 +207,7 @@ def _parameters(shape: Shape) -> int:
     """Number of parameters."""
     count, inputs = 1, sum(shape.depths)
     if shape.wide:
-        count += shape.fields + sum(shape.dense)
+        count += shape.fields + sum(shape.others)
     before = inputs
     for number, size in enumerate(shape.layers):
         last = number == len(shape.layers) - 1
@@ -208,7 +223,7 @@ def _library() -> ctypes.CDLL:
     pointer, number, flag = ctypes.c_void_p, ctypes.c_int64, ctypes.c_bool
     library.forward_new.restype = pointer
     library.forward_new.argtypes = [
-        *(pointer, number, pointer, number, number, number),
+        *(pointer, number, pointer, number, number, number, number),
         *(flag, flag, flag, pointer),
     ]
     library.forward_delete.restype, library.forward_delete.argtypes = None, [pointer]

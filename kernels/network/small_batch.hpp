@@ -1,14 +1,15 @@
 // Networks of a small batch, learned without torch (host only): partial sums, layers, gradients and Adam. One thread: a
 // step of a few examples is as short as the start of a second thread.
 //
-// values are rows f32[B, F, row], of which a network reads some from an address on; x are dense features f32[B, D].
+// values are rows f32[B, F, row], of which a network reads some from an address on; x are dense features f32[B, D], which
+// layers take as s = symlog(x).
 // Partial sums of a rank's fields, S numbers of an example, are
 //
-//     Layered    [Σ_f v_f W_f + x U | Σ_f s_f w_f + x u − ½ Σ_f ‖v_f‖² | Σ_f v_f]     S = H + first + K · pairs
+//     Layered    [Σ_f v_f W_f + s U | Σ_f s_f w_f + x u − ½ Σ_f ‖v_f‖² | Σ_f v_f]     S = H + first + K · pairs
 //                LR, FM, DNN, Wide & Deep, DeepFM (models/forward.py, `ForwardLayers`); rows have [w | v]
-//     Crossed    [Σ_f v_f W_f + x U | c_0 … c_L | d_1 … d_L]                          S = H + 2 L + 1
+//     Crossed    [Σ_f v_f W_f + s U | c_0 … c_L | d_1 … d_L]                          S = H + 2 L + 1
 //                models/dcn.py; rows have v
-//     Products   [Σ_f v_f W_f + x U | δ or Σ_f v_f]                                   S = H + H K, H + K
+//     Products   [Σ_f v_f W_f + s U | δ or Σ_f v_f]                                   S = H + H K, H + K
 //                models/pnn.py; rows have v
 //
 // Gradients of matrices are outer products of few examples. They are computed where Adam needs them, row by row, and
@@ -26,6 +27,8 @@
 #ifdef __SSE__
 #include <xmmintrin.h>
 #endif
+
+#include "network/symlog.hpp"
 
 // Its names have linkage: one unit makes networks, and others call them.
 namespace small_batch {
@@ -181,14 +184,14 @@ inline double bound_of(int64_t examples, const float* a, int64_t inputs, const f
     return bound;
 }
 
-// First layer of n ≤ `most` examples' vectors v and numbers x, and the layers after it, with relu between them. Without
-// a first layer it only holds v and x.
+// First layer of n ≤ `most` examples' vectors v and numbers s, and the layers after it, with relu between them. Without
+// a first layer it only holds v.
 struct Deep {
     int64_t vectors, dense, hidden, layers;
     std::vector<int64_t> sizes;  // H, then outputs of each layer after the first
     Parameter of_fields, of_dense, first_bias;
     std::vector<Parameter> given;                                   // each layer's weight and bias
-    std::vector<float> v, x, of_v, row;                             // of the batch; `row`: of a matrix
+    std::vector<float> v, s, of_v, row;                             // of the batch; `row`: of a matrix
     std::vector<std::vector<float>> inputs, of_results, of_biases;  // inputs[layers]: the results
 
     // parameters: W, U, b₁, and each layer's weight and bias.
@@ -204,7 +207,7 @@ struct Deep {
           first_bias(parameters[2]),
           given(parameters + 3, parameters + 3 + 2 * layers),
           v(most * vectors),
-          x(most * dense),
+          s(most * dense),
           of_v(most * vectors),
           row(*std::max_element(sizes.begin(), sizes.end())) {
         for (const int64_t size : sizes) {
@@ -217,7 +220,7 @@ struct Deep {
     // out[n, H] += the first layer's product, rows ld apart.
     void add_product(int64_t n, float* out, int64_t ld) const {
         BY_FOUR(multiply, n, vectors, hidden, v.data() + b * vectors, vectors, of_fields.value, out + b * ld, ld)
-        if (dense) BY_FOUR(multiply, n, dense, hidden, &x[b * dense], dense, of_dense.value, out + b * ld, ld)
+        if (dense) BY_FOUR(multiply, n, dense, hidden, &s[b * dense], dense, of_dense.value, out + b * ld, ld)
     }
 
     void finish(int64_t n, const float* sums, int64_t ld) {
@@ -256,12 +259,12 @@ struct Deep {
         BY_FOUR(multiply_turned, n, vectors, hidden, &of_first[b * hidden], hidden, of_fields.value,
                 of_v.data() + b * vectors, vectors)
         return bound + bound_of(n, v.data(), vectors, of_first, hidden) +
-               bound_of(n, x.data(), dense, of_first, hidden);
+               bound_of(n, s.data(), dense, of_first, hidden);
     }
 
     void update(int64_t n, const Adam& adam) {
         learn_matrix(n, adam, of_fields, v.data(), vectors, of_results[0].data(), hidden);
-        learn_matrix(n, adam, of_dense, x.data(), dense, of_results[0].data(), hidden);
+        learn_matrix(n, adam, of_dense, s.data(), dense, of_results[0].data(), hidden);
         learn(adam, first_bias, of_biases[0]);
         for (int64_t l = 0; l < layers; ++l) {
             learn_matrix(n, adam, given[2 * l], inputs[l].data(), sizes[l], of_results[l + 1].data(), sizes[l + 1]);
@@ -341,6 +344,7 @@ class Layered final : public Network {
           of_x_(parameters[2]),
           deep_(shape.fields * shape.dim, shape.dense, shape.layers, shape.most, outputs, parameters + 3),
           w_(of.most * of.fields),
+          x_(of.most * of.dense),
           sums_(of.most * partial()),
           of_scale_(of.fields),
           of_dense_(of.dense),
@@ -357,7 +361,8 @@ class Layered final : public Network {
             if (of.first) w_[cell] = from[0];
             std::copy_n(from + of.first, of.dim, deep_.v.data() + cell * of.dim);  // LR has no v
         }
-        if (of.dense) std::memcpy(deep_.x.data(), dense, n * of.dense * sizeof(float));
+        if (of.first && of.dense) std::memcpy(x_.data(), dense, n * of.dense * sizeof(float));
+        if (deep_.hidden) symlog(dense, n * of.dense, deep_.s.data());
     }
 
     void add_partial(float* out, int64_t ld) override {
@@ -365,7 +370,7 @@ class Layered final : public Network {
         for (int64_t b = 0; b < n; ++b) {
             float* const to = out + b * ld;
             std::fill_n(to, partial(), 0.0f);
-            const float *const of_b = deep_.v.data() + b * deep_.vectors, *const x = deep_.x.data() + b * of.dense;
+            const float *const of_b = deep_.v.data() + b * deep_.vectors, *const x = x_.data() + b * of.dense;
             for (int64_t f = 0; of.first && f < of.fields; ++f) to[h] += scale_.value[f] * w_[b * of.fields + f];
             for (int64_t d = 0; of.first && d < of.dense; ++d) to[h] += x[d] * of_x_.value[d];
             if (!of.pairs) continue;
@@ -420,7 +425,7 @@ class Layered final : public Network {
         for (int64_t b = 0; b < n; ++b) {
             const float g = slopes_[b];
             const float* const total = &sums_[b * s] + h + 1;
-            for (int64_t d = 0; of.first && d < of.dense; ++d) of_dense_[d] += g * deep_.x[b * of.dense + d];
+            for (int64_t d = 0; of.first && d < of.dense; ++d) of_dense_[d] += g * x_[b * of.dense + d];
             for (int64_t f = 0; f < of.fields; ++f) {
                 const int64_t cell = b * of.fields + f;
                 float* const to = of_values + cell * stride;
@@ -459,7 +464,7 @@ class Layered final : public Network {
     Shape of;
     Parameter bias_, scale_, of_x_;
     Deep deep_;
-    std::vector<float> w_, sums_, of_scale_, of_dense_, squares_, slopes_;
+    std::vector<float> w_, x_, sums_, of_scale_, of_dense_, squares_, slopes_;
     int64_t examples_ = 0;
     float of_bias_ = 0;
 
@@ -468,7 +473,7 @@ class Layered final : public Network {
         for (int64_t d = 0; d < of.dense; ++d) {
             float &u = of_x_.value[d], &size = of_x_.mean[d];
             float largest = size;
-            for (int64_t b = 0; b < examples_; ++b) largest = std::max(largest, fabsf(deep_.x[b * of.dense + d]));
+            for (int64_t b = 0; b < examples_; ++b) largest = std::max(largest, fabsf(x_[b * of.dense + d]));
             const float shrink = size > 0 ? size / std::max(largest, LEAST_SIZE) : 1.0f;
             size = largest;
             u = u * shrink;
@@ -498,7 +503,7 @@ class OfVectors : public Network {
         examples_ = n;
         for (int64_t cell = 0; cell < n * of.fields; ++cell)
             std::copy_n(values + cell * stride, of.dim, deep_.v.data() + cell * of.dim);
-        if (of.dense) std::memcpy(deep_.x.data(), dense, n * of.dense * sizeof(float));
+        symlog(dense, n * of.dense, deep_.s.data());
     }
 
   protected:
@@ -656,7 +661,7 @@ class Crossed final : public OfVectors {
     std::vector<float> alpha_, of_c_, sums_, of_d_, of_weight_, of_bias_row_;
 
     Rows block(int kind) const {
-        if (kind) return {of.dense, deep_.x.data()};
+        if (kind) return {of.dense, deep_.s.data()};
         return {deep_.vectors, deep_.v.data()};
     }
     const float* weight(int kind) const { return cross_[2 * kind].value; }

@@ -112,9 +112,8 @@ static __device__ __forceinline__ T at_most(T x, T hi) {
 
 // ln(1 + x) without a branch, for the host's vector instructions, and with the same steps on every target. The method
 // is fdlibm's (Sun Microsystems, 1993: s_log1p.c): 1 + x = 2^k·(1 + f) with √½ < 1 + f < √2, ln(1 + f) by a polynomial
-// in s = f / (2 + f), and c for what 1 + x has lost. In double, where it is off by less than one unit of the last
-// place, and rounded once.
-static __device__ __forceinline__ float log1p_of(double x) {
+// in s = f / (2 + f), and c for what 1 + x has lost. It is off by less than one unit of the last place.
+static __device__ __forceinline__ double log1p_in_double(double x) {
     const double y = 1 + x, infinite = 1e300 * 1e300;
     uint64_t bits;
     memcpy(&bits, &y, 8);
@@ -136,8 +135,9 @@ static __device__ __forceinline__ float log1p_of(double x) {
     double found = low - half + f + n * 6.93147180369123816490e-01;
     found = y < infinite ? found : y;
     found = y > 0 ? found : y == 0 ? -infinite : infinite - infinite;
-    return float(x == x ? found : x);
+    return x == x ? found : x;
 }
+static __device__ __forceinline__ float log1p_of(double x) { return float(log1p_in_double(x)); }
 static __device__ __forceinline__ float normalise(double x, double mean, double std) { return float((x - mean) / std); }
 
 static __device__ __forceinline__ int32_t hour_of(int64_t ts_ms, int64_t offset_ms) {

@@ -7,6 +7,7 @@
 // A call does no I/O. Where an input of features, a row or an item's vector is missing it says so; the caller reads or
 // computes it, and calls again with what it found.
 #include "network/retrieval.hpp"
+#include "network/symlog.hpp"
 #include "network/tower.hpp"
 #include "protobuf/packed.hpp"
 #include "request/look_up.hpp"
@@ -58,7 +59,8 @@ void gather(const Selector& of, const Selection& call, const float* shared, cons
             place < of.tables.shared ? shared + place * dim : own + (place - of.tables.shared) * dim;
         to = std::copy_n(row + of.first, of.dim, to);
     }
-    std::copy_n(call.more ? call.more : call.features->dense, call.width, to);
+    if (call.more) std::copy_n(call.more, call.width, to);
+    else symlog(call.features->dense, call.width, to);
 }
 
 Outcome select(const Selector& of, Selection& call) {

@@ -9,7 +9,7 @@ struct Selector;
 // Arguments and results; select.py's `_Words`.
 struct Selection {
     FeatureCall* features;
-    const float* more;  // [width], inputs of the tower besides fields; null: the dense numbers
+    const float* more;  // [width], inputs of the tower besides fields; null: symlog of the dense numbers
     int64_t width;
     double deadline;              // instant of the steady clock in seconds
     const float* own_vectors;     // [own, dim]; null: they are looked up

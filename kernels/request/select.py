@@ -166,8 +166,8 @@ class SelectCall:
     Args:
         snapshot: that answers.
         memory: with the arguments of the call for features.
-        more: f32[width], inputs of the tower besides fields: dense numbers, then images; None: the dense
-            numbers of the features alone.
+        more: f32[width], inputs of the tower besides fields: symlog of dense numbers, then images; None:
+            those of the features alone.
         deadline: instant of time.monotonic(); None: no deadline.
         wanted: items.
 

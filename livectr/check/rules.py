@@ -395,12 +395,7 @@ def _numbers(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:
             yield Finding(RIGHT, f"dense {name}", "follows running statistics, which training begins")
             continue
         least, mean, most = float(values.min()), float(values.mean()), float(values.max())
-        found = f"{least:.4g} to {most:.4g}, mean {mean:.4g}"
-        if max(abs(least), abs(most)) > 1000:
-            advice = "numbers this large drown the others: take ops.log1p or ops.zscore of it."
-            yield Finding(DOUBTFUL, f"dense {name}", found, advice)
-        else:
-            yield Finding(RIGHT, f"dense {name}", found)
+        yield Finding(RIGHT, f"dense {name}", f"{least:.4g} to {most:.4g}, mean {mean:.4g}")
 
 
 def _count(number: int, of: str) -> str:

@@ -13,6 +13,7 @@ from torch import Tensor
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.dag import FeaturePlan
+from livectr.kernels.network.symlog import symlog
 from livectr.kernels.network.tower import Tower
 from livectr.kernels.request.select import Selector
 from livectr.models.configs import model_configs
@@ -114,7 +115,7 @@ class TowerScorer(Snapshots[Selector]):
         self._user = user_tower(self._models["user"])
 
     def user_inputs(self, dense: F32, content: Lists) -> F32:
-        """Inputs f32[n] of the user tower besides fields: dense features and means of images.
+        """Inputs f32[n] of the user tower besides fields: symlog of dense features, and means of images.
 
         Args:
             dense: f32[1, Dd_user].
@@ -122,7 +123,7 @@ class TowerScorer(Snapshots[Selector]):
         """
         images = (content[name].values for name in self.reads["user"].content)
         means = (of.sum(axis=0) / np.float32(max(len(of), 1)) for of in images)
-        inputs: F32 = np.concatenate([dense[0], *means])
+        inputs: F32 = np.concatenate([symlog(dense[0]), *means])
         return inputs
 
     @torch.inference_mode()
@@ -162,7 +163,7 @@ class TowerScorer(Snapshots[Selector]):
 def user_tower(model: TwoTowerModel) -> Tower:
     """User tower of a model that holds the user's features alone, for compiled calls.
 
-    Its inputs are the fields' vectors in their order, dense features, and means of images.
+    Its inputs are the fields' vectors in their order, symlog of dense features, and means of images.
 
     Args:
         model: its weights are copied.

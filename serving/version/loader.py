@@ -93,7 +93,7 @@ class VersionLoader:
             raise MismatchError(
                 f"Redis at {self._reader.url} holds version {manifest.version} of another pipeline "
                 f"(fingerprint {manifest.fingerprint[:12]}, this one is {expected[:12]}): serve the "
-                "pipeline file that was trained, or use another namespace"
+                "pipeline file that was trained, by its release, or use another namespace"
             )
         return manifest
 

@@ -24,7 +24,7 @@ from livectr.system.histograms import Buckets
 from tests.kernels.given_features import GivenFeatures
 
 DIM = 4
-SHAPE = Shape(fields=3, dim=DIM, dense=(1, 1), layers=(8, 1), wide=True, pairs=True, prelu=False)
+SHAPE = Shape(fields=3, dim=DIM, dense=(1, 1), blocks=(), layers=(8, 1), wide=True, pairs=True, prelu=False)
 """Network of a user, a position and an item, with a dense number of the request and one of the item."""
 LAYOUT = RowLayout((Segment("rank.w", 1, SGD()), Segment("rank.v", DIM, SGD())))
 USERS, POSITIONS, ITEMS = np.arange(5), np.arange(100, 110), np.arange(1000, 1040)
@@ -237,7 +237,7 @@ def test_fields_behind_those_that_are_looked_up_are_not_read(world: World) -> No
 
 
 VERSIONS = 12
-FLAT = Shape(fields=2, dim=0, dense=(), layers=(), wide=True, pairs=False, prelu=False)
+FLAT = Shape(fields=2, dim=0, dense=(), blocks=(), layers=(), wide=True, pairs=False, prelu=False)
 
 
 class Swapping:

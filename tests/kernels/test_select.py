@@ -87,7 +87,7 @@ class World:
     def scores(self, user: int = 3) -> np.ndarray:
         """Scores f64[items] in NumPy."""
         rows = [self.tables["user"].lookup([user])[0], self.tables["city"].lookup([100, 101]).sum(axis=0)]
-        x = np.concatenate([*(row[1:] for row in rows), [0.5, -2]])
+        x = np.concatenate([*(row[1:] for row in rows), [0.5, -1 - np.log(2)]])  # symlog of the numbers
         for number, (weight, bias) in enumerate(self.layers):
             x = (np.maximum(x, 0) if number else x) @ weight.astype(np.float64) + bias
         return self.vectors.astype(np.float64) @ (GAMMA * x / np.sqrt(x @ x + SOFT**2)) + BIAS

@@ -36,7 +36,7 @@ class Inputs:
 
     Args:
         values: f64[B, F, D_model]; of sequence fields the sum of the keys' vectors.
-        dense: f64[B, Dd].
+        dense: f64[B, Dd], some beyond ±1.
         sequences: field → every key's vector.
         content: field → vectors of `image_dim` numbers.
     """
@@ -54,7 +54,7 @@ class Inputs:
         def normal(*shape: int) -> Tensor:
             return scale * torch.randn(*shape, generator=source, dtype=torch.float64)
 
-        values, dense = normal(rows, len(FIELDS), config.width), normal(rows, len(DENSE))
+        values, dense = normal(rows, len(FIELDS), config.width), 5 * normal(rows, len(DENSE))
 
         def listed(width: int) -> Ragged:
             lengths = torch.randint(0, 5, (rows,), generator=source)

@@ -43,12 +43,17 @@ def first_order(p: P, row: Tensor, x: Tensor) -> Tensor:
     return wide + sum((x[i] * p[f"wide.dense/{d}"] for i, d in enumerate(DENSE)), zero())
 
 
+def taken(x: Tensor) -> Tensor:
+    """Numbers as a network takes them."""
+    return torch.stack([n if abs(n) <= 1 else n.sign() * (1 + n.abs().log()) for n in x])
+
+
 def first_layer(p: P, name: str, vectors: Tensor, x: Tensor, names: Sequence[str]) -> Tensor:
-    """[v …, x …] W of the named features, by one product of a whole row and a whole matrix."""
+    """[v …, s(x) …] W of the named features, by one product of a whole row and a whole matrix."""
     fields = [f for f in FIELDS if f in names]
     numbers = [d for d in DENSE if d in names]
     inputs = torch.cat(
-        [vectors[FIELDS.index(f)] for f in fields] + [x[DENSE.index(d), None] for d in numbers]
+        [vectors[FIELDS.index(f)] for f in fields] + [taken(x)[DENSE.index(d), None] for d in numbers]
     )
     blocks = [p[f"{name}.weight/{f}"] for f in fields] + [p[f"{name}.dense/{d}"][None] for d in numbers]
     return inputs @ torch.cat(blocks)
@@ -118,7 +123,7 @@ def dcn(c: DCN, p: P, row: Tensor, x: Tensor, lists: dict[str, Tensor]) -> Tenso
         fields = [p[f"cross.{kind}/{f}"][:, at] for f in FIELDS]
         return torch.cat(fields + [p[f"cross.dense_{kind}/{d}"][:, at] for d in DENSE])
 
-    x_0 = torch.cat([row.flatten(), x])
+    x_0 = torch.cat([row.flatten(), taken(x)])
     x_l = x_0
     for layer in range(c.layers):
         x_l = x_0 * (x_l @ whole("weight", layer)) + whole("bias", layer) + x_l
@@ -170,7 +175,7 @@ def xdeepfm(c: XDeepFM, p: P, row: Tensor, x: Tensor, lists: dict[str, Tensor]) 
 
 def autoint(c: AutoInt, p: P, row: Tensor, x: Tensor, lists: dict[str, Tensor]) -> Tensor:
     """Token by token and head by head."""
-    tokens = [*row, *(x[d] * p["tokens"][d] for d in range(len(DENSE)))]
+    tokens = [*row, *(taken(x)[d] * p["tokens"][d] for d in range(len(DENSE)))]
     for layer in range(c.layers):
         w = {name: p[f"layers.{layer}.{name}"] for name in ("query", "key", "value", "residual")}
         moved = []

@@ -137,7 +137,7 @@ def test_kept_partial_results_of_items_give_the_same_bits(name: str, items: Item
 
 
 def test_arrays_that_do_not_fit_are_refused() -> None:
-    shape = Shape(2, 3, (1,), (4, 1), wide=True, pairs=True, prelu=False)
+    shape = Shape(2, 3, (1,), (), (4, 1), wide=True, pairs=True, prelu=False)
     with pytest.raises(ValueError, match="parameters were given"):
         ForwardNetwork(shape, [np.zeros(5, np.float32)])
     network = ForwardNetwork(shape, [np.zeros(1 + 2 + 1 + 7 * 4 + 4 + 4 + 1, np.float32)])

@@ -23,6 +23,11 @@ def random(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=source, dtype=torch.float64).requires_grad_()
 
 
+def numbers_of(rows: int) -> Tensor:
+    """Dense features, some beyond ±1."""
+    return (5 * random(rows, DENSE).detach()).requires_grad_()
+
+
 def plain_sums(
     values: Tensor, scale: Tensor, weight: Tensor, x: Tensor | None, x_weight: Tensor | None, u: Tensor | None
 ) -> Tensor:
@@ -30,7 +35,9 @@ def plain_sums(
     products = torch.einsum("bfk,fkh->bh", vectors, weight)
     first = first - 0.5 * vectors.square().sum((1, 2))
     if x is not None and x_weight is not None and u is not None:
-        products, first = products + x @ x_weight, first + x @ u
+        far = x.abs() > 1
+        s = torch.where(far, x.sign() * (1 + torch.where(far, x.abs(), 1).log()), x)
+        products, first = products + s @ x_weight, first + x @ u
     return torch.cat([products, first[:, None], vectors.sum(1)], 1)
 
 
@@ -46,7 +53,7 @@ def plain_perceptron(x: Tensor, first_bias: Tensor, *layers: Tensor) -> Tensor:
 @pytest.mark.parametrize("dense", [False, True])
 def test_sums_of_fields(fields: int, hidden: int, dense: bool) -> None:
     values, scale, weight = random(B, fields, 1 + K), random(fields), random(fields, K, hidden)
-    numbers = (random(B, DENSE), random(DENSE, hidden), random(DENSE)) if dense else (None, None, None)
+    numbers = (numbers_of(B), random(DENSE, hidden), random(DENSE)) if dense else (None, None, None)
     given = (values, scale, weight, *numbers)
     torch.testing.assert_close(field_sums(*given), plain_sums(*given))
     assert torch.autograd.gradcheck(field_sums, given)
@@ -64,7 +71,7 @@ def test_sums_of_rows_that_want_no_gradient() -> None:
 def test_sums_without_the_gradient_of_pairs(dense: bool) -> None:
     """Rows get the products' gradient; the other operands all of theirs."""
     values, scale, weight = random(B, F, 1 + K), random(F), random(F, K, 5)
-    numbers = (random(B, DENSE), random(DENSE, 5), random(DENSE)) if dense else (None, None, None)
+    numbers = (numbers_of(B), random(DENSE, 5), random(DENSE)) if dense else (None, None, None)
     given = [t for t in (values, scale, weight, *numbers) if t is not None]
     upstream = random(B, 5 + 1 + K).detach()
     full = torch.autograd.grad(plain_sums(values, scale, weight, *numbers), given, upstream)
@@ -159,6 +166,8 @@ def test_sums_of_float32_rows(rows: int, dense: int, products: Library) -> None:
     """The host's kernel, with its own products and with torch's, beside the formulas in float64."""
     shapes = [(rows, 26, 17), (26,), (26, 16, 64), *([(rows, dense), (dense, 64), (dense,)] if dense else [])]
     exact = [random(*shape) for shape in shapes]
+    if dense:
+        exact[3] = (5 * exact[3].detach()).requires_grad_()
     given = [t.detach().float().requires_grad_() for t in exact]
     upstream = random(rows, 64 + 17).detach()
     blank = [None] * (6 - len(shapes))

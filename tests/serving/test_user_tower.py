@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from livectr.kernels.keys.keys import KeyNumbers
+from livectr.kernels.network.symlog import symlog
 from livectr.kernels.request.look_up import DONE
 from livectr.kernels.request.select import ItemMatrix, SelectCall, Selector, Wanted
 from livectr.kernels.request.swap_lock import SwapLock
@@ -46,14 +47,14 @@ def test_vectors(images: tuple[str, ...], dense: tuple[str, ...], hidden: tuple[
             parameter.copy_(torch.randn(parameter.shape, generator=source))
     model.eval().requires_grad_(False)
     values = torch.randn(1, len(own), DIM, generator=source)
-    numbers = torch.randn(1, len(dense), generator=source)
+    numbers = 20 * torch.randn(1, len(dense), generator=source)
     clicked = torch.randn(2, 4, generator=source)
     gathered = Gathered(
         torch.empty(0), {}, None, {name: Ragged(clicked, torch.tensor([0, 2])) for name in images}
     )
     expected = model.user_vector(model.partial(values, numbers), model.user.pooled_images(gathered))
     means = [clicked.mean(dim=0).numpy() for _ in images]
-    found = _vector(model, values.numpy(), np.concatenate([numbers[0].numpy(), *means]))
+    found = _vector(model, values.numpy(), np.concatenate([symlog(numbers[0].numpy()), *means]))
     np.testing.assert_allclose(found, expected[0].numpy(), rtol=1e-5, atol=1e-5)
 
 

@@ -85,7 +85,7 @@ def batch(rng: np.random.Generator, rows: int, groups: int) -> tuple[CommonFeatu
             lengths[field] = rng.integers(0, 5, count)
         offsets = np.r_[0, np.cumsum(lengths)].astype(np.int32)
         keys = rng.zipf(1.5, offsets[-1]).astype(np.int64) * 0x9E3779B97F4A7C1 - 7
-        return Features(count, offsets, keys, rng.normal(size=(count, dense)).astype(np.float32))
+        return Features(count, offsets, keys, (5 * rng.normal(size=(count, dense))).astype(np.float32))
 
     index = np.r_[np.arange(groups), rng.integers(0, groups, rows - groups)].astype(np.int32)
     rng.shuffle(index)

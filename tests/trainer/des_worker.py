@@ -78,12 +78,12 @@ AHEAD = [(name, way) for name, way in CASES if name in EVERY_WAY or name in CONT
 
 
 def batch(rng: np.random.Generator, rows: int) -> tuple[Features, NDArray[np.float32]]:
-    """Examples whose fields 3 and 6 are lists, sometimes empty."""
+    """Examples whose fields 3 and 6 are lists, sometimes empty; some dense features are beyond ±1."""
     lengths = np.ones((FIELDS, rows), np.int32)
     lengths[2], lengths[5] = rng.integers(0, 4, rows), rng.integers(0, 6, rows)
     offsets = np.r_[0, np.cumsum(lengths)].astype(np.int32)
     keys = rng.zipf(1.5, offsets[-1]).astype(np.int64) * 0x9E3779B97F4A7C1 - 7
-    dense = rng.normal(size=(rows, DENSE)).astype(np.float32)
+    dense = (5 * rng.normal(size=(rows, DENSE))).astype(np.float32)
     return Features(rows, offsets, keys, dense), (rng.random(rows) < 0.3).astype(np.float32)
 
 

@@ -14,11 +14,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench import planted
 from livectr.kernels.table.table import DynamicTable
+from livectr.models import FM, LR, DeepFM, Hedge
 from livectr.system.errors import CheckpointError, MismatchError, UserError
 from livectr.trainer.checkpoint import telemetry
 from livectr.trainer.checkpoint.checkpoint import Checkpointer
-from livectr.trainer.checkpoint.manifest import FORMAT, MANIFEST, READ, Manifest, check_identity
+from livectr.trainer.checkpoint.manifest import (
+    FORMAT,
+    MANIFEST,
+    MAP_OF_DENSE,
+    READ,
+    Manifest,
+    check_identity,
+    identity_of,
+)
 from livectr.trainer.comm.control import Control
 from livectr.trainer.tables.tiers import SLACK, Tiers
 from tests.metrics_page import metric_value
@@ -285,6 +295,17 @@ def test_a_checkpoint_from_before_the_meanings_names_the_way_on() -> None:
         check_identity(Path("c"), there, here)
     with pytest.raises(MismatchError, match=r"differs in features .*, seed \(0 there, 1 here\)"):
         check_identity(Path("c"), there, here | {"seed": 1})
+
+
+def test_weights_behind_another_map_of_dense_features_are_refused() -> None:
+    """By checkpoints with a sentence, by servers as another pipeline; a first order has no map."""
+    ours = identity_of(planted.pipeline(DeepFM(), fields=2, dense=1), 0)
+    before = {name: value for name, value in ours.items() if name != MAP_OF_DENSE} | {"fingerprint": "before"}
+    with pytest.raises(MismatchError, match=r"take large dense features in another way.*warm_parts=run"):
+        check_identity(Path("c"), before, ours)
+    for model, dense in ((LR(), 1), (FM(), 1), (DeepFM(), 0)):
+        assert MAP_OF_DENSE not in identity_of(planted.pipeline(model, fields=2, dense=dense), 0)
+    assert Hedge().map_of_dense == DeepFM().map_of_dense and not Hedge((LR(), FM())).map_of_dense
 
 
 def test_two_trainers_cannot_share_a_directory(run: Run) -> None:

@@ -55,7 +55,7 @@ def batch(rng: np.random.Generator, rows: int, fields: int, dense: int) -> tuple
     lengths = rng.integers(0, 3, fields * rows)
     keys = rng.integers(0, 9, lengths.sum()) + (np.repeat(np.arange(fields * rows) // rows, lengths) << 32)
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    x = rng.normal(size=(rows, dense)).astype(np.float32)
+    x = (5 * rng.normal(size=(rows, dense))).astype(np.float32)  # some beyond ±1
     return Features(rows, offsets, keys, x), rng.choice(np.array([0, 1], np.float32), rows)
 
 

@@ -48,7 +48,8 @@ MODELS: tuple[ModelConfig, ...] = (
 def batch(rng: np.random.Generator, rows: int, fields: int, dense: int) -> tuple[Features, F32]:
     """Lists of keys, some empty, which fields share."""
     lengths = rng.integers(0, 3, fields * rows)
-    keys, x = rng.integers(0, 9, lengths.sum()), rng.normal(size=(rows, dense)).astype(np.float32)
+    keys = rng.integers(0, 9, lengths.sum())
+    x = (5 * rng.normal(size=(rows, dense))).astype(np.float32)  # some beyond ±1
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     return Features(rows, offsets, keys, x), rng.choice(np.array([0, 1], np.float32), rows)
 

@@ -26,6 +26,8 @@ READ = (4, FORMAT)
 """Formats that are read. Format 4 has the rows of look-up tables whole, in the state of the source."""
 SOURCES = {"kafka": "Kafka topics", "file": "files"}
 """Scheme of a source → its logs."""
+MAP_OF_DENSE = "map of dense features"
+"""Part of a pipeline's identity."""
 _LATER = {"began_ms", "created_ms", "products", "quality", "seen", "source"}
 """Fields that the manifest of an older program lacks."""
 
@@ -144,6 +146,7 @@ def identity_of(pipeline: Pipeline, seed: int) -> dict[str, Any]:
         "features": {name: node.meaning[:16] for name, node in features.items()},
         "fields": [[spec.name, spec.table] for spec in pipeline.fields],
         "dense": list(pipeline.plan.dense_names),
+        **({MAP_OF_DENSE: pipeline.map_of_dense} if pipeline.map_of_dense else {}),
         "rank model": repr(pipeline.rank),
         "prerank model": repr(pipeline.prerank),
         **({"challenger models": challengers} if pipeline.challengers else {}),
@@ -171,6 +174,12 @@ def check_identity(root: Path | str, theirs: Mapping[str, Any], ours: Mapping[st
         raise MismatchError(
             f"the checkpoint in {root} was written before LiveCTR 0.2, and its features cannot be compared "
             f"with the pipeline's; begin another one from its tables: --checkpoint DIR --warm-start {root}"
+        )
+    if {*differ} == {MAP_OF_DENSE, "fingerprint"}:
+        raise MismatchError(
+            f"the checkpoint in {root} was written by a LiveCTR whose networks take large dense features in "
+            "another way; use the release that wrote it, or continue its run with this one: --checkpoint NEW "
+            f"--warm-start {root} --set warm_parts=run"
         )
     if differ:
         # The fingerprint also covers what is named; alone it means that the logs differ.

@@ -145,7 +145,7 @@ def test_a_call_gives_what_its_stages_give(world: World, count: int) -> None:
 def test_a_mixture_has_the_logits_of_its_heads(world: World, weights: tuple[float, float]) -> None:
     """One of its heads may have lost, and logits may be large."""
     request = Request.drawn(5, 60)
-    plain = Shape(fields=3, dim=0, dense=(2,), layers=(), wide=True, pairs=False, prelu=False)
+    plain = Shape(fields=3, dim=0, dense=(2,), blocks=(), layers=(), wide=True, pairs=False, prelu=False)
     linear = ForwardNetwork(plain, [np.array([400, 1, 1, 1, 300, 0.5], F32)])
     reads = Reads([(0, 0)], [(0, 1), (1, 2)], [], [0, 1], [], 1, False)
     mixture = Mixture(np.array(weights), [(linear, reads)])

@@ -159,11 +159,7 @@ class Ranker:
         Raises:
             AnswerError: the status that the client receives.
         """
-        columns, explain = request if request.code == Code.GOOD else request.columns, request.explain
-        if explain:
-            check_explain(explain)
-        widths = self._follower.contents.widths
-        query = RankQuery(columns, parse_content(request.content, widths) if request.contents else {})
+        query, explain = self._query(request), request.explain
         call.ends.append(("parse", time.perf_counter()))
         logged = self.served is not None and self.served.wants(request.request_id)
         whole = logged or explain > 0
@@ -276,6 +272,13 @@ class Ranker:
         return f"{self._first}/{self._fingerprint}" if version is None else rank_scorer(version).name
 
     # ── stages ───────────────────────────────────────────────────────────────────────────────────────
+
+    def _query(self, request: Request) -> RankQuery:
+        columns = request if request.code == Code.GOOD else request.columns
+        if request.explain:
+            check_explain(request.explain)
+        widths = self._follower.contents.widths
+        return RankQuery(columns, parse_content(request.content, widths) if request.contents else {})
 
     def _reply(self, request: Request, scores: RankScores, explained: Any, call: RequestCall) -> Reply:
         call.counts.append((metrics.CANDIDATES, (ROLE, SIDE.get()), scores.size))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 
 from livectr.ingest.pipeline import Pipeline
+from livectr.models import DIN
 from livectr.models.configs import model_configs
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving.calls import RequestCall
@@ -40,6 +42,8 @@ pipeline = Pipeline(
     items=display.items,
 )
 """Pipeline whose requests need no read."""
+lists = replace(pipeline, rank=DIN(target=("ad",), behaviors=("tags",), dim=4, hidden=(8,), attention=(6, 3)))
+"""The same with a model that pools lists."""
 
 
 class _NothingElse(Reader):
@@ -63,7 +67,7 @@ class _NothingElse(Reader):
 
 
 @cache
-def _ranker() -> Ranker:
+def _ranker(pipeline: Pipeline) -> Ranker:
     options = ServeOptions(AWAY, max_candidates=50, max_list=20, max_string_bytes=100, item_partials_mb=1)
     follower = version_follower("rank", pipeline, options)
     follower.reader = _NothingElse(AWAY, "livectr", pipeline.fingerprint)
@@ -89,7 +93,15 @@ def _ranker() -> Ranker:
 
 def rank_answer(data: bytes) -> None:
     """A RankRequest, and its RankResponse."""
-    ranker = _ranker()
+    _check(_ranker(pipeline), data)
+
+
+def rank_lists(data: bytes) -> None:
+    """The same of a model that pools lists."""
+    _check(_ranker(lists), data)
+
+
+def _check(ranker: Ranker, data: bytes) -> None:
     try:
         request = ranker.schema.reader.read(data)
         reply = ranker.rank(request, RequestCall("rank"))

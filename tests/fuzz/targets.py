@@ -68,6 +68,7 @@ TARGETS: dict[str, Target] = {
         Target("log_files", "files", _FILES, 4000),
         Target("rank_request", "requests", _REQUEST),
         Target("rank_answer", "answers", (*_REQUEST[:2], "tests.fuzz.answers")),
+        Target("rank_lists", "answers", (*_REQUEST[:2], "tests.fuzz.answers")),
         Target("prerank_request", "requests", _REQUEST),
         Target("recommend_request", "requests", _REQUEST),
         Target("json_request", "requests", ("livectr.serving.front", "tests.fuzz.requests")),

@@ -47,7 +47,7 @@ MOST_CALLS = 26
 
 Those that read histories are not counted.
 """
-MOST_FROM_BYTES = 39
+MOST_FROM_BYTES = 40
 """The same from gRPC's handler, which gets the request's bytes, to its return; histories are not read."""
 MOST_OF_FUNNEL = 151
 """The same of a request for recommendations; histories are not read."""

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from livectr.models.losses import Lesson
-from livectr.trainer.des.biases import ENOUGH, HELD, fitted_shift
+from livectr.trainer.des.biases import ENOUGH, HELD, MEMORY, fitted_shift, inertia
 
 
 def lesson(clicks: int, misses: int) -> Lesson:
@@ -35,3 +35,9 @@ def test_a_few_labels_move_it_little_and_after_enough_it_is_left_alone() -> None
     assert 0 < one < 0.8
     assert fitted_shift(bias, lesson(9, 1), ENOUGH) == (0.0, 10)
     assert fitted_shift(bias, lesson(0, 0), 5) == (0.0, 0)
+
+
+def test_lessons_hold_a_bias_but_not_for_ever() -> None:
+    assert inertia(50.0, 0, 3) == inertia(50.0, ENOUGH - 1, ENOUGH) == math.inf, "labels have moved it"
+    assert inertia(50.0, 20, 20) == inertia(50.0, ENOUGH, ENOUGH + 9) == 50.0
+    assert inertia(1e7, ENOUGH, ENOUGH + 9) == MEMORY

@@ -30,6 +30,9 @@ SURE_KEY = "des.sure."
 ENOUGH, HELD = 4096, 20
 """Sure labels after which the bias is left to its optimiser, and those that its first value counts for."""
 
+MEMORY = 4096.0
+"""Largest inertia of a bias: the curvature of about so many clicks, where they are rare."""
+
 F32 = NDArray[np.float32]
 
 
@@ -57,6 +60,22 @@ def fitted_shift(bias: float, lesson: Lesson, seen: int) -> tuple[float, int]:
     held = HELD + seen
     clicks += held / (1 + math.exp(-bias))
     return math.log(clicks / (held + count - clicks)) - bias, count
+
+
+def inertia(squares: float, seen: int, sure: int) -> float:
+    """Curvature that a bias has from the lessons before a batch (`trainer.des.dense`).
+
+    It is bounded, so that the bias of a run of months still follows a rate that changes for all keys.
+
+    Args:
+        squares: sum of squares N of the bias.
+        seen: sure labels before the batch.
+        sure: sure labels with it.
+
+    Returns:
+        Curvature; infinite where `fitted_shift` has just moved the bias.
+    """
+    return math.inf if sure > seen < ENOUGH else min(squares, MEMORY)
 
 
 @torch.no_grad()

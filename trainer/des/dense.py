@@ -68,9 +68,10 @@ class DenseAdam:
 
         N ← N + G²,   b ← b − G / max(√(1 + N) / BIAS_RATE, H),   H = Σ p (1 − p)
 
-    Where labels come late (`models.losses.Lesson`), N is added to H. As E[G²] = E[H] at the true rates, that
-    is the curvature of all examples so far, and b their maximum likelihood, step by step: what a new key
-    needs is learned by its own weight, and not by b. Else b would move keys that have stopped with it.
+    Where labels come late (`models.losses.Lesson`), N is added to H, up to a bound (`trainer.des.biases`). As
+    E[G²] = E[H] at the true rates, that is the curvature of all examples so far, and b their maximum
+    likelihood, step by step: what a new key needs is learned by its own weight, and not by b. Else b would
+    move keys that have stopped with it.
 
     Scales of fields (`models.layers.FirstOrder`) learn in the same way, without H, and stay at 0 or above.
     With lessons they settle, as b does: s ← s − G / max(√(1 + N) / SCALE_RATE, N).

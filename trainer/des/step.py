@@ -58,6 +58,7 @@ from livectr.trainer.des.biases import (
     SURE_KEY,
     first_shift,
     fitted_shift,
+    inertia,
     move_biases,
 )
 from livectr.trainer.des.dense import DenseAdam
@@ -353,7 +354,7 @@ class DesStep:
         before = dict(zip(blocks.roles, block.score(part), strict=True))
         lessons = self._lessons(before, lambda scored: teach(scored, rows))
         shift, sure = self._shifts(lambda: (before, block.label[rows]), lessons)
-        inertia = self._inertia(lessons, sure)
+        held = self._inertia(lessons, sure)
         learned = blocks.teach(
             block,
             part,
@@ -361,7 +362,7 @@ class DesStep:
                 np.stack([lessons[role].target.numpy() for role in blocks.roles]),
                 np.stack([lessons[role].weight.numpy() for role in blocks.roles]),
                 np.array([shift[role] for role in blocks.roles], np.float32),
-                np.array([inertia[role] for role in blocks.roles]),
+                np.array([held[role] for role in blocks.roles]),
             ),
         )
         if learned:
@@ -528,12 +529,11 @@ class DesStep:
         return {role: curvature + held[role] for role, curvature in found.items()}
 
     def _inertia(self, lessons: Mapping[str, Lesson] | None, sure: Mapping[str, int]) -> dict[str, float]:
-        """Curvature that a role's bias has from earlier lessons; infinite where labels have just moved it."""
-        inertia = dict.fromkeys(self.models, 0.0)
+        """Role → `inertia` of its bias, for a batch with lessons."""
+        found = dict.fromkeys(self.models, 0.0)
         for role in lessons or ():
-            fitted = sure[role] > self._sure[role] < ENOUGH
-            inertia[role] = math.inf if fitted else self.dense.bias_squares(role)
-        return inertia
+            found[role] = inertia(self.dense.bias_squares(role), self._sure[role], sure[role])
+        return found
 
     def _shifts(
         self, scores: Callable[[], tuple[dict[str, F32], F32]], lessons: Mapping[str, Lesson] | None

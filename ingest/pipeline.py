@@ -29,6 +29,7 @@ from livectr.ingest.language.tables import Lookup, Table
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.model_checks import check_contest, check_models, check_names, check_towers
 from livectr.ingest.plan.root_checks import check_root
+from livectr.ingest.plan.weights import ExampleWeights
 from livectr.kernels.table.layout import Values
 from livectr.system.errors import ConfigError, UserError
 
@@ -73,6 +74,11 @@ class Pipeline:
         promotion: rule by which a challenger becomes the champion.
         shadows: name → model that is trained and scored for comparison, with its own rows, and never served.
         calibration: maps the champion's predictions to observed click rates, by segment; None: none.
+        weight: number of an example, at least 0, by which it counts in losses and measures; None: 1. It may
+            read columns that are not known when an ad is scored, the label too.
+        sampling: share of the examples without a click that the log has kept, as a number or as a column of
+            the examples' own rates; None: the log is whole. What is predicted and measured is of the whole
+            log (models.importance).
         content: name → images or texts whose features a sub-model embeds.
         items: look-up table of the ranked items (the ads); pre-rank needs it.
         policies: admission, expiry and eviction of rows: a TablePolicy for all embedding tables, or table →
@@ -99,6 +105,8 @@ class Pipeline:
     promotion: Promotion = Promotion()
     shadows: Mapping[str, object] = field(default_factory=dict)
     calibration: Calibration | None = None
+    weight: Expr | None = None
+    sampling: float | Expr | None = None
     content: Mapping[str, Content] = field(default_factory=dict)
     items: Table | None = None
     policies: TablePolicy | Mapping[str, TablePolicy] | None = None
@@ -144,6 +152,7 @@ class Pipeline:
         check_names(self.challengers, self.shadows)
         check_contest(self.challengers, self.promotion)
         check_calibration(self.calibration, self.plan.sparse)
+        _ = self.example_weights
         check_models(self.models, self.plan, self.content)
 
     # Features
@@ -195,6 +204,13 @@ class Pipeline:
         by = None if self.calibration is None else self.calibration.by
         return None if by is None else self.plan.fields.index(by)
 
+    @cached_property
+    def example_weights(self) -> ExampleWeights | None:
+        """Weights and sampling of the examples; None: each counts once."""
+        if self.weight is None and self.sampling is None:
+            return None
+        return ExampleWeights(self.weight, self.sampling, self.log)
+
     @property
     def contenders(self) -> dict[str, object]:
         """Role → ranking model that may be published, the first champion first."""
@@ -233,6 +249,7 @@ class Pipeline:
             *([list(self.challengers.items())] if self.challengers else []),
             *([("calibration", self.calibration.by)] if self.calibration is not None else []),
             *([("dense", self.map_of_dense)] if self.map_of_dense else []),
+            *([("weights", self.example_weights.meaning)] if self.example_weights is not None else []),
         )
         return hashlib.sha256("\n".join(map(repr, parts)).encode()).hexdigest()
 
@@ -245,12 +262,21 @@ class Pipeline:
         """
         sparse = {name: node for name, node in self.plan.sparse.items() if name in names}
         dense = {name: node for name, node in self.plan.dense.items() if name in names}
+        return self._with(FeaturePlan(sparse, dense))
+
+    def _with(self, plan: FeaturePlan) -> Pipeline:
         part = object.__new__(Pipeline)
         vars(part).update({declared.name: getattr(self, declared.name) for declared in fields(self)})
-        vars(part).update(
-            plan=FeaturePlan(sparse, dense), fingerprint=self.fingerprint, history_roots=self.history_roots
-        )
+        vars(part).update(plan=plan, fingerprint=self.fingerprint, history_roots=self.history_roots)
         return part
+
+    @property
+    def learned(self) -> Pipeline:
+        """Copy of this pipeline whose source of examples also reads the columns of their weights."""
+        weights = self.example_weights
+        if weights is None:
+            return self
+        return self._with(FeaturePlan(self.plan.sparse, {**self.plan.dense, **weights.columns}))
 
     def computed(self, materialized: Collection[str]) -> Pipeline:
         """Copy of this pipeline whose plan lacks the materialized features, which are read (see `select`)."""

@@ -35,10 +35,34 @@ class Lesson(NamedTuple):
 
     Weight 0 teaches nothing. Weight 1 is for labels that are sure: the bias is fitted to the first of them
     (`trainer.des.biases`).
+
+    Attributes:
+        importance: f32[n], factor of the weights that the pipeline gives (`models.importance`); None: 1.
+        offset: f32[n], added to the logits in the loss alone; None: 0.
     """
 
     target: Tensor
     weight: Tensor
+    importance: Tensor | None = None
+    offset: Tensor | None = None
+
+    @property
+    def factor(self) -> Tensor:
+        """Factors f32[n] of the rows' losses."""
+        return self.weight if self.importance is None else self.weight * self.importance
+
+    def moved(self, logit: Tensor) -> Tensor:
+        """Logits f32[n] in the loss."""
+        return logit if self.offset is None else logit + self.offset
+
+    @property
+    def counts(self) -> Tensor | None:
+        """Examples f32[n] of the whole log that the rows stand for; None: each for itself."""
+        if self.importance is None:
+            return None
+        if self.offset is None:
+            return self.importance
+        return self.importance * (self.offset * (1 - self.target)).exp()
 
 
 Loss = Callable[[Tensor, Any], Tensor]
@@ -58,8 +82,10 @@ def weighted_cross_entropy(logit: Tensor, lesson: Lesson) -> Tensor:
         TypeError: labels came in place of a lesson.
     """
     if not isinstance(lesson, Lesson):
-        raise TypeError("the losses of fnw and es_dfm need a lesson in place of labels")
-    return binary_cross_entropy_with_logits(logit, lesson.target, lesson.weight, reduction="sum")
+        raise TypeError("this loss needs a lesson in place of labels")
+    return binary_cross_entropy_with_logits(
+        lesson.moved(logit), lesson.target, lesson.factor, reduction="sum"
+    )
 
 
 LOSSES: Mapping[str, Loss] = {

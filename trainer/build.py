@@ -55,6 +55,7 @@ from livectr.trainer.quality.monitor import Monitor
 from livectr.trainer.quality.predictions import CALIBRATED, wrong_predictions
 from livectr.trainer.quality.run_quality import RunQuality
 from livectr.trainer.quality.run_record import RunRecord
+from livectr.trainer.quality.scales import Scales
 from livectr.trainer.quality.seen import ItemCounts
 from livectr.trainer.schedule import Schedule
 from livectr.trainer.setup import Setup
@@ -134,6 +135,7 @@ def build(
         *step.models,
         *([CALIBRATED] if pipeline.calibration is not None else []),
     )
+    scales = Scales.of(setup)
     items, labels, contest = ItemCounts.of(setup), FinalLabels.of(setup, roles), Contest.of(setup)
     quality, gate = RunQuality.of(setup, roles), PublishGate.of(setup)
     record = RunRecord.of(setup, roles, progress.began_ms)
@@ -141,7 +143,7 @@ def build(
         setup.closed(record)
     tables = {name: table for learner in learners for name, table in learner.tables.items()}
     monitor = Monitor.of(setup, tables, roles)
-    some = [items, labels, quality, monitor, hedger, calibrator, contest, gate, record, stream.watch]
+    some = [items, labels, scales, quality, monitor, hedger, calibrator, contest, gate, record, stream.watch]
     parts: list[Part] = [part for part in some if part is not None]
 
     if restored is not None:
@@ -188,7 +190,9 @@ def build(
             ),
             refreshes=refreshes,
         )
-    evaluation = Evaluation(parts, items, labels, contest, hedger, calibrator) if rank == 0 else None
+    evaluation = None
+    if rank == 0:
+        evaluation = Evaluation(parts, items, labels, contest, hedger, calibrator, scales)
     holds = Holds(publisher, gate, step)
     assembled = Parts(
         pipeline=pipeline,

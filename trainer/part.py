@@ -12,14 +12,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 F32 = npt.NDArray[np.float32]
+F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
+
+
+class Scaled(NamedTuple):
+    """Weights f64[n] that are 1 in the mean over all examples, and over those with a click."""
+
+    by_example: F64
+    by_click: F64
 
 
 @dataclass(frozen=True)
@@ -33,6 +41,7 @@ class Scored:
         champion: role of the ranking model that is published.
         bounds: int64[P + 1], bounds of the records that each of the last P steps brought; None: `step` alone
             brought them.
+        scaled: weights of the examples; None: each counts once.
     """
 
     records: npt.NDArray[np.void]
@@ -40,6 +49,7 @@ class Scored:
     step: int
     champion: str
     bounds: I64 | None = None
+    scaled: Scaled | None = None
 
     def step_of(self, record: int) -> int:
         """Number of the step that brought a record."""

@@ -39,6 +39,7 @@ import torch
 
 from livectr.kernels.stream.join import FINAL_NEGATIVE
 from livectr.models.fnw import fake_negative_weighted
+from livectr.models.importance import plain, weighted
 from livectr.trainer import telemetry
 from livectr.trainer.commits import Committer
 from livectr.trainer.delayed.heads import Heads
@@ -208,6 +209,19 @@ class LearnStage:
 
     def _teach_parts(self, batch: Batch, bounds: I64) -> TeachPart | None:
         """`_teach` of the batches of a block."""
+        taught, given = self._taught_parts(batch, bounds), batch.weights
+        if given is None:
+            return taught
+        weights = torch.from_numpy(given)
+        if taught is None:
+            labels = torch.from_numpy(batch.outcome.astype(np.float32))
+            return lambda logits, rows: dict.fromkeys(logits, weighted(plain(labels[rows]), weights[rows]))
+        return lambda logits, rows: {
+            role: weighted(own, weights[rows]) for role, own in taught(logits, rows).items()
+        }
+
+    def _taught_parts(self, batch: Batch, bounds: I64) -> TeachPart | None:
+        """`_taught` of the batches of a block."""
         if self._heads is not None:
             lesson = self._heads.learn_block(batch, bounds)
             return lambda logits, rows: dict.fromkeys(logits, lesson(rows))
@@ -220,6 +234,17 @@ class LearnStage:
 
     def _teach(self, ready: Exchanged) -> Teach | None:
         """Lessons of a batch for the main model; None: its labels are all that it learns from."""
+        taught, given = self._taught(ready), ready.batch.weights
+        if given is None:
+            return taught
+        weights = torch.from_numpy(given)
+        if taught is None:
+            lesson = weighted(plain(torch.from_numpy(ready.batch.outcome.astype(np.float32))), weights)
+            return lambda logits: dict.fromkeys(logits, lesson)
+        return lambda logits: {role: weighted(own, weights) for role, own in taught(logits).items()}
+
+    def _taught(self, ready: Exchanged) -> Teach | None:
+        """Lessons by the way in which late labels are learned; None: labels are final, or taken as such."""
         if self._heads is not None and ready.heads is not None:
             lesson = self._heads.learn(ready.heads, ready.batch)
             return lambda logits: dict.fromkeys(logits, lesson)

@@ -74,6 +74,7 @@ class Reason(StrEnum):
     NOT_DECODED = "not_decoded"
     BAD_LABEL = "bad_label"
     BAD_TIME = "bad_time"
+    BAD_WEIGHT = "bad_weight"
     NOT_EXTRACTED = "not_extracted"
     JOIN_FULL = "join_full"
 

@@ -9,8 +9,13 @@ from livectr.ingest.language.streams import View
 from livectr.system.errors import ConfigError
 
 
-def check_root(root: Expr, log: View) -> None:
+def check_root(root: Expr, log: View, *, label: bool = False) -> None:
     """Check that the log has a root: a column of its impressions or of a table, or a history of its clicks.
+
+    Args:
+        root: of an expression.
+        log: of the pipeline.
+        label: the expression may read the label.
 
     Raises:
         ConfigError: it does not, or the root is the label.
@@ -33,7 +38,7 @@ def check_root(root: Expr, log: View) -> None:
         )
     else:
         _check_declared(root, ref, log.impressions.columns)
-        if ref.column == log.label:
+        if ref.column == log.label and not label:
             raise ConfigError(f"{root} is the label; it cannot be a feature")
 
 

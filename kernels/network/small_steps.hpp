@@ -50,8 +50,8 @@ struct Block {
     const float *dense, *label;
 };
 
-// What the b examples of a batch teach each role in place of their labels: target, weight[roles, b], shift[roles] of the
-// biases after the logits, and inertia[roles], which is added to the curvature of the bias.
+// What the b examples of a batch teach each role in place of their labels: target, weight[roles, b], shift[roles, b] of
+// their logits in the loss, and inertia[roles], which is added to the curvature of the bias.
 struct Lessons {
     const float *target, *weight, *shift;
     const double* inertia;
@@ -75,6 +75,7 @@ class SmallSteps {
           values_(fields.fields() * most * fields.layout().dim()),
           gradient_(values_.size()),
           before_(roles_.size() * most),
+          moved_(before_.size()),
           states_(2 * roles_.size()),
           scales_(roles_.size()) {
         int64_t widest = 0;
@@ -122,7 +123,7 @@ class SmallSteps {
         const auto labels_of = [&](int64_t r) {
             return lessons ? Labels{lessons->target + r * b, lessons->weight + r * b} : Labels{label_.data(), nullptr};
         };
-        const auto shift_of = [&](int64_t r) { return lessons ? lessons->shift[r] : 0.0f; };
+        const auto shift_of = [&](int64_t r) { return lessons ? lessons->shift + r * b : nullptr; };
         const bool online = b <= online_;
         if (online) number();
         double bound = 0;
@@ -131,12 +132,14 @@ class SmallSteps {
             float* const scores = logits + r * n + begin;
             const bool first = online && role.first.dim, second = first && role.second.dim;
             const Labels labels = labels_of(r);
+            const float* const in_loss = lessons ? moved_.data() + r * b : scores;
             if (first) {
                 pass(r, b, rates[r], labels, shift_of(r), scores);
             } else {
                 std::copy_n(before_.data() + r * b, b, scores);
             }
-            bound += role.network->backward({scores, shift_of(r), labels.label, labels.weight}, first, second,
+            for (int64_t i = 0; lessons && i < b; ++i) moved_[r * b + i] = scores[i] + shift_of(r)[i];
+            bound += role.network->backward({in_loss, 0.0f, labels.label, labels.weight}, first, second,
                                             gradient_.data() + role.start, dim);
         }
         if (!(bound <= static_cast<double>(FLT_MAX))) return false;
@@ -151,9 +154,9 @@ class SmallSteps {
                                          static_cast<float>(1e-8 * root),
                                          static_cast<float>(1.0 / static_cast<double>(b))};
             const bool learned = online && roles_[r].first.dim;
-            const double curvature =
-                small_batch::curvature_of(b, logits + r * n + begin, shift_of(r), labels_of(r).weight) +
-                (lessons ? lessons->inertia[r] : 0.0);
+            const float* const in_loss = lessons ? moved_.data() + r * b : logits + r * n + begin;
+            const double curvature = small_batch::curvature_of(b, in_loss, 0.0f, labels_of(r).weight) +
+                                     (lessons ? lessons->inertia[r] : 0.0);
             roles_[r].network->update(adam, {rate.bias, static_cast<float>(curvature), learned ? 0.0f : rate.scale,
                                              rate.number, lessons != nullptr});
         }
@@ -170,7 +173,7 @@ class SmallSteps {
     std::vector<int32_t> offsets_, by_table_offsets_;
     std::vector<int64_t> keys_;
     std::vector<uint32_t> slots_;
-    std::vector<float> values_, gradient_, before_, sums_;
+    std::vector<float> values_, gradient_, before_, moved_, sums_;  // moved: scores in the loss
     std::vector<std::vector<float>> states_, scales_;  // of each role: states of both segments, scales f32[F, 2]
     std::vector<char*> stored_;                        // of the unique keys of all tables
     std::vector<int64_t> first_of_table_;
@@ -216,8 +219,9 @@ class SmallSteps {
         by_table_offsets_[fields * b] = static_cast<int32_t>(slots_.size());
     }
 
-    // Orders of a role, example by example, whose logits are moved by `shift`; their results stay apart until `store`.
-    void pass(int64_t r, int64_t b, const RoleRates& rates, const Labels& labels, float shift, float* scores) {
+    // Orders of a role, example by example, whose logits are moved by shift[b] (null: not at all); their results stay
+    // apart until `store`.
+    void pass(int64_t r, int64_t b, const RoleRates& rates, const Labels& labels, const float* shift, float* scores) {
         const RoleShape& role = roles_[r];
         const int64_t fields = fields_.fields();
         std::vector<float>&first = states_[2 * r], &second = states_[2 * r + 1], &scale = scales_[r];
@@ -232,9 +236,9 @@ class SmallSteps {
         const Rows rows{first.data(), rates.first, role.second.dim, second.data(), rates.second};
         const Occurrences of{b, nullptr, fields, by_table_offsets_.data(), slots_.data()};
         float* const before = before_.data() + r * b;
-        for (int64_t i = 0; i < b; ++i) before[i] += shift;
+        for (int64_t i = 0; shift && i < b; ++i) before[i] += shift[i];
         pass_.learn(of, {scale.data(), rates.online_scale}, stored_.size(), rows, labels, before, scores);
-        for (int64_t i = 0; i < b; ++i) scores[i] -= shift;
+        for (int64_t i = 0; shift && i < b; ++i) scores[i] -= shift[i];
     }
 
     // Values and state of a segment of the unique keys; NaN where there is no row.

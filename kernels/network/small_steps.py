@@ -99,7 +99,7 @@ class Lessons:
 
     Attributes:
         target, weight: f32[R, b], of each role.
-        shift: f32[R], of the biases after the logits.
+        shift: f32[R, b], of the logits in the loss.
         inertia: f64[R], is added to the curvature of the bias.
     """
 

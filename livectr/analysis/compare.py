@@ -23,7 +23,7 @@ from livectr.analysis.paired_runs import PairedRuns, common
 from livectr.console import make_console
 from livectr.system.errors import ConfigError
 from livectr.trainer.quality.metrics import LAST, Quality, bounded, example_losses, quality
-from livectr.trainer.quality.predictions import is_prediction_log, read_predictions, roles_of
+from livectr.trainer.quality.predictions import is_prediction_log, read_predictions, roles_of, weights_of
 from livectr.trainer.quality.seen import is_cold
 
 MEASURES = {
@@ -206,8 +206,9 @@ def _of_predictions(a: NDArray[np.void], b: NDArray[np.void]) -> Iterator[Row]:
             x, y = a[model][part], b[model][part]
             # Cold by the first run's counts, so that both runs are measured on the same examples.
             cold = is_cold(a["seen"][part])
-            qualities = [quality(run["user"][part], run[model][part], label, cold) for run in (a, b)]
-            errors = differences(a["user"][part], x, y, label, cold)
+            weight = weights_of(a[part])
+            qualities = [quality(run["user"][part], run[model][part], label, cold, weight) for run in (a, b)]
+            errors = differences(a["user"][part], x, y, label, cold, weight)
             for measure in MEASURES:
                 row = _row(model, of, measure, qualities, errors.get(measure))
                 if not np.isnan(row.difference):  # nothing cold, or one class only
@@ -220,6 +221,7 @@ def differences(
     b: NDArray[np.float32],
     label: NDArray[np.float32],
     cold: NDArray[np.bool_],
+    weight: NDArray[np.float32] | None = None,
 ) -> dict[str, Difference]:
     """Difference b − a of each measure that has a standard error.
 
@@ -229,13 +231,15 @@ def differences(
         b: logits of the second model [n], for the same examples.
         label: 0 or 1 [n].
         cold: mask of cold examples [n].
+        weight: of the examples [n]; None: 1.
     """
+    of_cold = None if weight is None else weight[cold]
     return {
-        "auc": paired_auc(a, b, label > 0.5),
-        "gauc": paired_gauc(user, a, b, label),
-        "cold_auc": paired_auc(a[cold], b[cold], label[cold] > 0.5),
-        "cold_gauc": paired_gauc(user[cold], a[cold], b[cold], label[cold]),
-        "logloss": _paired_logloss(a, b, label),
+        "auc": paired_auc(a, b, label > 0.5, weight),
+        "gauc": paired_gauc(user, a, b, label, weight),
+        "cold_auc": paired_auc(a[cold], b[cold], label[cold] > 0.5, of_cold),
+        "cold_gauc": paired_gauc(user[cold], a[cold], b[cold], label[cold], of_cold),
+        "logloss": _paired_logloss(a, b, label, weight),
     }
 
 
@@ -246,9 +250,20 @@ def _row(model: str, of: str, measure: str, qualities: list[Quality], error: Dif
     return Row(model, of, measure, a, b, b - a, error.standard_error, error.p_value)
 
 
-def _paired_logloss(a: NDArray[np.float32], b: NDArray[np.float32], label: NDArray[np.float32]) -> Difference:
+def _paired_logloss(
+    a: NDArray[np.float32],
+    b: NDArray[np.float32],
+    label: NDArray[np.float32],
+    weight: NDArray[np.float32] | None,
+) -> Difference:
     """Mean log losses of logits a, b [n], with the standard error of the mean difference."""
     losses = [example_losses(bounded(z), label) for z in (a, b)]
+    if weight is not None:
+        if not weight.any():
+            return Difference(np.nan, np.nan, np.nan)
+        means = [float(np.average(of, weights=weight)) for of in losses]
+        apart = weight * (losses[1] - losses[0] - (means[1] - means[0]))
+        return Difference(means[0], means[1], float(np.sqrt(np.sum(apart**2)) / weight.sum(dtype=np.float64)))
     error = np.std(losses[1] - losses[0], ddof=1) / np.sqrt(len(label)) if len(label) > 1 else np.nan
     return Difference(float(losses[0].mean()), float(losses[1].mean()), float(error))
 

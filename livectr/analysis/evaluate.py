@@ -22,8 +22,8 @@ from rich.table import Table
 from livectr.analysis.compare import MEASURES, Z95, differences
 from livectr.analysis.plots import bars, check_plot, curve
 from livectr.system.errors import ConfigError
-from livectr.trainer.quality.metrics import LAST, Quality, gauc_error, quality
-from livectr.trainer.quality.predictions import Records, read_predictions, roles_of
+from livectr.trainer.quality.metrics import LAST, Quality, gauc_error
+from livectr.trainer.quality.predictions import Records, quality_of, read_predictions, roles_of, weights_of
 from livectr.trainer.quality.seen import COLD, is_cold
 
 PERIODS_S = (1, 10, 60, 300, 600, 1800, 3600, 6 * 3600, 86_400, 7 * 86_400)
@@ -124,10 +124,10 @@ def rows_of(name: str, held: Records, *, period_s: float | None = None) -> Itera
     numbers, starts = np.unique((time_ms // width)[order], return_index=True)
     periods = list(zip(numbers.tolist(), np.split(order, starts[1:]), strict=True))
     for model in roles_of(held):
-        yield Row(name, model, "all", None, _quality(held, model))
-        yield Row(name, model, "last", None, _quality(held[end], model))
+        yield Row(name, model, "all", None, quality_of(held, model))
+        yield Row(name, model, "last", None, quality_of(held[end], model))
         for number, part in periods:
-            yield Row(name, model, "period", number * width, _quality(held[part], model))
+            yield Row(name, model, "period", number * width, quality_of(held[part], model))
 
 
 def lifts_of(name: str, held: Records) -> Iterator[Lift]:
@@ -137,7 +137,8 @@ def lifts_of(name: str, held: Records) -> Iterator[Lift]:
     for shadow in (role for role in roles if role not in ("rank", "prerank") and "rank" in roles):
         for of, part in (("all", held), ("last", held[end])):
             label, cold = part["label"].astype(np.float32), is_cold(part["seen"])
-            by_measure = differences(part["user"], part[shadow], part["rank"], label, cold)
+            pair = part[shadow], part["rank"]
+            by_measure = differences(part["user"], *pair, label, cold, weights_of(part))
             for measure, by in by_measure.items():
                 yield Lift(
                     name, "rank", shadow, of, measure, _finite(by.difference), _finite(by.standard_error)
@@ -161,14 +162,10 @@ def sliding(
     left = np.searchsorted(time_ms, ends - window_ms, side="right")
     right = np.searchsorted(time_ms, ends, side="right")
     values = [
-        getattr(_quality(held[a:b], model), measure)
+        getattr(quality_of(held[a:b], model), measure)
         for a, b in zip(left.tolist(), right.tolist(), strict=True)
     ]
     return ends.astype("datetime64[ms]"), np.array(values, np.float64)
-
-
-def _quality(held: Records, model: str) -> Quality:
-    return quality(held["user"], held[model], held["label"].astype(np.float32), is_cold(held["seen"]))
 
 
 def _round_period_s(time_ms: npt.NDArray[np.int64]) -> float:
@@ -199,11 +196,11 @@ def _bars(path: Path, logs: Mapping[str, Records], measure: str) -> None:
     for name, held in logs.items():
         for model in roles_of(held):
             labels.append(_label(name, model, logs))
-            values.append(getattr(_quality(held, model), measure))
+            values.append(getattr(quality_of(held, model), measure))
             part = held[is_cold(held["seen"])] if measure == "cold_gauc" else held
             error = float("nan")
             if measure in ("gauc", "cold_gauc"):
-                error = gauc_error(part["user"], part[model], part["label"])
+                error = gauc_error(part["user"], part[model], part["label"], weight=weights_of(part))
             spreads.append(Z95 * error)
     bars(path, f"{MEASURES[measure]} of the whole log", labels, values, spreads, MEASURES[measure])
 

@@ -30,6 +30,7 @@ from livectr.analysis.partition_batches import by_partition
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.dead_letters.usable import judge
 from livectr.ingest.extract.extractor import Extractor
+from livectr.ingest.extract.weights import WeightExtractor, counts_of
 from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.materialized.parts import Part, built, complete, parts_of
@@ -53,6 +54,7 @@ from livectr.trainer.quality.predictions import (
     read_predictions,
     records,
     roles_of,
+    weights_of,
 )
 from livectr.trainer.quality.seen import NOT_COUNTED, ItemCounts
 from livectr.trainer.run import compute_threads
@@ -197,7 +199,7 @@ def _score(scoring: Scoring, pipeline: Pipeline) -> None:
         if not scoring.from_start:
             state = restored.source()
         examples = ExampleSource(
-            pipeline,
+            pipeline.learned,
             source,
             ReadOptions(until_end=True, full_tables=False),
             rank=part.index,
@@ -230,12 +232,14 @@ class _Scores:
 
     def __init__(self, pipeline: Pipeline, scorer: CheckpointScorer, restored: Restored) -> None:
         self._scorer, self._extract = scorer, Extractor(pipeline.plan)
+        weights = pipeline.example_weights
+        self._weights = None if weights is None else WeightExtractor(weights)
         self._items: ItemCounts | None = None
         if pipeline.items is not None:
             self._items = ItemCounts()
             self._items.load(restored.state(ItemCounts.kind))
         self._roles = (ROLE,) if pipeline.calibration is None else (ROLE, CALIBRATED)
-        self._held: list[Records] = [np.empty(0, layout(self._roles))]
+        self._held: list[Records] = [np.empty(0, layout(self._roles, weighted=weights is not None))]
         self._places: list[Places] = [np.empty(0, PLACE)]
         self._late: list[npt.NDArray[np.bool_]] = [np.empty(0, np.bool_)]
         self._rows, self._reported = 0, time.monotonic()
@@ -244,8 +248,12 @@ class _Scores:
     def add(self, batch: Examples) -> None:
         """Score the examples of a batch that can be extracted."""
         features = self._extract(batch.columns, self._scorer.statistics)
-        good = np.flatnonzero(~features.failed & ~batch.final)
-        self.failed += int(np.count_nonzero(features.failed & ~batch.final))
+        failed, weights = features.failed, None
+        if self._weights is not None:
+            weights = self._weights(batch.columns)
+            failed = failed | weights.failed
+        good = np.flatnonzero(~failed & ~batch.final)
+        self.failed += int(np.count_nonzero(failed & ~batch.final))
         if not len(good):
             return
         features = features.take(good)
@@ -265,6 +273,7 @@ class _Scores:
                 logits=logits,
                 label=batch.label[good],
                 segment=self._scorer.segments(features),
+                weight=None if weights is None else counts_of(weights.values[good], batch.label[good]),
             )
         )
         places = np.empty(len(good), PLACE)
@@ -337,7 +346,8 @@ def _check_some(scored: Scored, scoring: Scoring) -> None:
 
 
 def _write(folder: Path, held: Records, places: Places, scored: Scored) -> None:
-    with PredictionLog(folder / PREDICTIONS, roles_of(held)) as log:
+    weighted = weights_of(held) is not None
+    with PredictionLog(folder / PREDICTIONS, roles_of(held), weighted=weighted) as log:
         for start in range(0, len(held), COPIED_ROWS):
             log.append(held[start : start + COPIED_ROWS])
         log.sync()

@@ -24,8 +24,8 @@ from livectr.library.training import train
 from livectr.models.base import ModelConfig
 from livectr.models.learning import OptimiserSpec
 from livectr.system.errors import ConfigError
-from livectr.trainer.quality.metrics import LAST, quality
-from livectr.trainer.quality.predictions import Records, read_predictions
+from livectr.trainer.quality.metrics import LAST
+from livectr.trainer.quality.predictions import Records, quality_of, read_predictions, weights_of
 from livectr.trainer.quality.seen import is_cold
 
 MOST = 24
@@ -157,8 +157,8 @@ def measure(held: Records, variants: Mapping[str, str]) -> list[Measured]:
     cold = is_cold(last["seen"])
     rows = []
     for role, text in {"rank": "", **variants}.items():
-        of = quality(last["user"], last[role], label, cold)
-        apart = differences(last["user"], last["rank"], last[role], label, cold)
+        of = quality_of(last, role)
+        apart = differences(last["user"], last["rank"], last[role], label, cold, weights_of(last))
         gains = (apart["auc"], apart["logloss"])
         each = [value for gain in gains for value in (gain.difference, Z95 * gain.standard_error)]
         rows.append(Measured(text, of.auc, of.logloss, of.calibration, *each))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,11 +11,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from livectr.ingest.chunks import TopicPartition
-from livectr.ingest.dead_letters.letters import DeadLetters, Reason
+from livectr.ingest.dead_letters.letters import EXAMPLE, DeadLetters, Reason
 from livectr.ingest.dead_letters.usable import TopicRows
 from livectr.ingest.extract.extractor import Extractor
+from livectr.ingest.extract.weights import WeightExtractor
 from livectr.ingest.hints import SOME_UNMATCHED
 from livectr.ingest.join.apart import Apart, apart_of
+from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.join.stats import SourceStats
 from livectr.ingest.language.dtypes import arrow_type
@@ -129,10 +132,12 @@ def read_sample(pipeline: Pipeline, source: str, rows: int) -> Sample:
         again = _read(longer, source, rows, FirstLetters())
         ahead_ms, late_clicks = again.ahead_ms, again.stats.late_clicks
     kept = [part for part in parts if len(part)]
+    _weigh(pipeline, kept, letters)
     leaves_ms = pipeline.log.leaves_ms
     none_batch = _no_columns(pipeline)
     none = pa.Table.from_batches([none_batch])
-    columns = pa.concat_tables([_plain(part.columns) for part in kept]) if kept else none
+    plain = [_plain(part.columns.select(none.column_names)) for part in kept]
+    columns = pa.concat_tables(plain) if kept else none
     features = extract(columns.combine_chunks().to_batches()[0] if len(columns) else none_batch)
     return Sample(
         columns=columns,
@@ -168,7 +173,7 @@ class _Read:
 
 def _read(pipeline: Pipeline, source: str, rows: int, letters: FirstLetters) -> _Read:
     options = ReadOptions(until_end=True, min_usable=0.0)
-    examples = ExampleSource(pipeline, source, options, rank=0, world=1, dead_letters=letters)
+    examples = ExampleSource(pipeline.learned, source, options, rank=0, world=1, dead_letters=letters)
     try:
         parts: list[Any] = []
         found, early = 0, False
@@ -192,6 +197,20 @@ def _read(pipeline: Pipeline, source: str, rows: int, letters: FirstLetters) -> 
         return _Read(parts, early, examples.stats, examples.ahead_ms, apart, tables)
     finally:
         examples.close()
+
+
+def _weigh(pipeline: Pipeline, parts: list[Examples], letters: FirstLetters) -> None:
+    """Write dead letters of the rows whose weights cannot be used."""
+    if (weights := pipeline.example_weights) is None:
+        return
+    extract, topic = WeightExtractor(weights), pipeline.log.impressions.topic
+    for part in parts:
+        for sentence, wrong in extract(part.columns).wrong.items():
+            letters.rows.add(topic, 0, {sentence: int(np.count_nonzero(wrong))})
+            for row in np.flatnonzero(wrong).tolist():
+                place = (topic, int(part.partition[row]), EXAMPLE, int(part.instance[row]))
+                values = json.dumps(part.columns.slice(row, 1).to_pylist()[0], default=repr)
+                letters.write(place, Reason.BAD_WEIGHT, sentence, values.encode())
 
 
 def _unexplained(stats: SourceStats, ahead: int, clicks: str) -> bool:

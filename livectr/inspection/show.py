@@ -85,6 +85,8 @@ def show_pipeline(
         by = f"by {pipeline.calibration.by}" if pipeline.calibration.by else "over all examples"
         clicks = f"{pipeline.calibration.window_clicks:,}"
         console.print(f"predictions are calibrated {by}, over {clicks} clicks", highlight=False)
+    if (weights := pipeline.example_weights) is not None:
+        console.print(f"weights  {weights}", highlight=False)
     if pipeline.challengers:
         rule = pipeline.promotion
         console.print(

@@ -228,8 +228,8 @@ def _are_rows(given: Any) -> bool:
 
 def _needed(pipeline: Pipeline, topics: Mapping[str, Stream | Table]) -> dict[str, list[str]]:
     """Topic → columns that its rows must have; a field of a JSON text is in the column of the text."""
-    used: dict[str, Any] = {table.topic: table.columns for table in pipeline.narrow_tables}
-    used |= used_columns(pipeline)
+    used: dict[str, Any] = {table.topic: table.columns for table in pipeline.learned.narrow_tables}
+    used |= used_columns(pipeline.learned)
     needed = {}
     for topic, columns in used.items():
         paths = getattr(topics[topic], "json_fields", {})

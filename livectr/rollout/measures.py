@@ -9,7 +9,7 @@ import numpy as np
 from livectr.analysis.compare import Z95, differences
 from livectr.analysis.paired_auc import Difference
 from livectr.trainer.quality.metrics import calibration
-from livectr.trainer.quality.predictions import Records
+from livectr.trainer.quality.predictions import Records, weights_of
 
 MEASURES = {"auc": "AUC", "gauc": "GAUC", "logloss": "log loss"}
 """Measures with an interval."""
@@ -44,11 +44,12 @@ def measured(old: Records, new: Records) -> Measures:
     """Measures of records[n] > 0 of the same examples."""
     label = old["label"].astype(np.float32)
     none = np.zeros(len(old), np.bool_)
-    found = differences(old["user"], old[ROLE], new[ROLE], label, none)
+    weight = weights_of(old)
+    found = differences(old["user"], old[ROLE], new[ROLE], label, none, weight)
     time_ms = old["time_ms"]
     return Measures(
         len(old),
         float(time_ms.max() - time_ms.min()) / HOUR_MS,
         {name: found[name] for name in MEASURES},
-        (calibration(old[ROLE], label), calibration(new[ROLE], label)),
+        (calibration(old[ROLE], label, weight), calibration(new[ROLE], label, weight)),
     )

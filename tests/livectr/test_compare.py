@@ -225,9 +225,17 @@ def learn(log: PredictionLog, logits: F32, label: NDArray[np.bool_], at: slice) 
     """Let a run score the examples `at`."""
     ids = np.arange(len(logits))[at]
     none = np.zeros(len(ids), np.int64)
-    held = dict(instance=ids, user=ids % 10, item=none, time_ms=ids)
-    seen, clicked = none.astype(np.uint32), label[at].astype(np.float32)
-    log.append(records(**held, seen=seen, logits={"rank": logits[at]}, label=clicked))
+    log.append(
+        records(
+            instance=ids,
+            user=ids % 10,
+            item=none,
+            time_ms=ids,
+            seen=none.astype(np.uint32),
+            logits={"rank": logits[at]},
+            label=label[at].astype(np.float32),
+        )
+    )
 
 
 def test_a_rule_that_begins_anew_is_about_the_examples_that_come(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from livectr.models.es_dfm import expected_labels, lessons_of_heads
 from livectr.models.fnw import fake_negative_weighted
+from livectr.models.importance import plain, weighted
 from livectr.trainer.des.step import Teach, TeachPart
 
 Way = Literal["vanilla", "fnw", "es_dfm", "heads"]
@@ -34,3 +35,11 @@ def lessons_of_parts(way: Way, outcome: NDArray[np.int64], rng: np.random.Genera
         "heads": lambda _, rows: lessons_of_heads(of[rows]),
     }
     return ways[way]
+
+
+def weighted_parts(label: NDArray[np.float32], rng: np.random.Generator) -> TeachPart:
+    """Teacher of labels with weights, some 0, and with rates."""
+    of = torch.from_numpy(label)
+    given = np.stack([rng.integers(0, 4, len(label)), rng.choice([0.05, 0.5, 1], len(label))], 1)
+    weights = torch.from_numpy(given.astype(np.float32))
+    return lambda logits, rows: dict.fromkeys(logits, weighted(plain(of[rows]), weights[rows]))

@@ -17,7 +17,6 @@ from livectr.trainer.quality.metrics import (
     gauc_error,
     logloss,
     quality,
-    run_report,
 )
 from livectr.trainer.quality.seen import COLD, ItemCounts, is_cold
 
@@ -234,15 +233,6 @@ def test_a_window_leaves_out_the_state_of_other_models() -> None:
     window = SlidingWindow(1000, ["rank"])
     window.load(SlidingWindow(1000, ["other"]).state(10))
     assert window.added == 0
-
-
-def test_run_report() -> None:
-    logit = np.linspace(-1, 1, 100, dtype=np.float32)
-    label = (np.arange(100) % 2).astype(np.float32)
-    cold = np.arange(100) % 3 == 0
-    report = run_report(np.zeros(100, np.int64), logit, label, cold)
-    assert report["all"].examples == 100
-    assert report["last"] == quality(np.zeros(20, np.int64), logit[80:], label[80:], cold[80:])
 
 
 def test_an_empty_report_is_json() -> None:

@@ -35,7 +35,7 @@ from livectr.trainer.des.small_batch import MOST
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.step_settings import StepSettings
 from tests.trainer import common_worker
-from tests.trainer.late_lessons import Way, lessons
+from tests.trainer.late_lessons import Way, lessons, weighted_parts
 
 F32 = NDArray[np.float32]
 MODELS: tuple[ModelConfig, ...] = (
@@ -184,6 +184,22 @@ def test_late_labels_teach_what_they_teach_torch(
         prepared = [step.prepare(features, label.astype(np.float32)) for step in steps]
         pairs = zip(steps, prepared, strict=True)
         results = (step.learn(ready, teach) for step, ready in pairs)
+        assert_equal_results(*results)
+    assert_equal(*steps)
+
+
+@pytest.mark.parametrize("online", [0, MOST])
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
+def test_weights_and_rates_teach_what_they_teach_torch(model: ModelConfig, online: int) -> None:
+    steps = both(replace(pipeline(model, fields=3, dense=2), sampling=0.5), online)
+    rng = np.random.default_rng(3)
+    for _ in range(4):
+        features, label = batch(rng, 7, 3, 2)
+        teach = weighted_parts(label, rng)
+        results = (
+            step.learn(step.prepare(features, label), lambda z: teach(z, slice(None)))  # noqa: B023, at once
+            for step in steps
+        )
         assert_equal_results(*results)
     assert_equal(*steps)
 

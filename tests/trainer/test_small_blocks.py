@@ -28,7 +28,7 @@ from livectr.trainer.des.step import DesStep, Teach, TeachPart
 from livectr.trainer.step_settings import StepSettings
 from livectr.trainer.stream.batcher import BLOCK
 from tests.trainer import common_worker
-from tests.trainer.late_lessons import Way, lessons_of_parts
+from tests.trainer.late_lessons import Way, lessons_of_parts, weighted_parts
 
 F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]
@@ -62,11 +62,11 @@ def both(pipeline: Pipeline, online: int, models: Mapping[str, ModelConfig] | No
     for step in steps:
         assert step.learn_block(*first, np.array([0, 5])) is None, "the first batch sets the biases"
         late = pipeline.log.finals
-        teach = (
-            lessons_of_parts("heads" if models is HEADS else "fnw", first[1].astype(int), rng)
-            if late
-            else None
-        )
+        teach = None
+        if late:
+            teach = lessons_of_parts("heads" if models is HEADS else "fnw", first[1].astype(int), rng)
+        elif pipeline.example_weights is not None:
+            teach = weighted_parts(first[1], np.random.default_rng(9))
         one_by_one(step, *first, np.array([0, 5]), teach)
     return steps
 
@@ -162,6 +162,24 @@ def test_late_labels_teach_a_block_what_they_teach_its_batches(
         with np.errstate(all="ignore"):
             assert_same(steps, features, label, bounds, teach)
         assert steps[0]._sure == steps[1]._sure
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    models=st.lists(st.sampled_from(MODELS), min_size=1, max_size=2),
+    sizes=st.lists(st.one_of(st.integers(0, 9), st.just(MOST)), min_size=1, max_size=6),
+    online=st.sampled_from([0, 4, MOST]),
+    seed=st.integers(0, 99),
+)
+def test_weights_and_rates_teach_a_block_what_they_teach_its_batches(
+    models: list[ModelConfig], sizes: list[int], online: int, seed: int
+) -> None:
+    roles = {f"shadow{i}" if i else "rank": model for i, model in enumerate(models)}
+    steps = both(replace(pipeline(models[0], fields=3, dense=2), sampling=0.5), online, roles)
+    rng = np.random.default_rng(seed)
+    for _ in range(2):
+        features, label = batch(rng, sum(sizes), 3, 2)
+        assert_same(steps, features, label, np.cumsum([0, *sizes]), weighted_parts(label, rng))
 
 
 @pytest.mark.parametrize("place", [0, 2, 4])

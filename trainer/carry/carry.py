@@ -396,7 +396,7 @@ class _Carrier:
         entries, lacking = self._entries("source"), dict[str, int]()
         files = []
         for entry, parts in zip(entries, self.old.sources(), strict=True):
-            fitted = continued(SourceState.from_parts(parts), self.pipeline)
+            fitted = continued(SourceState.from_parts(parts), self.pipeline.learned)
             for name, count in fitted.lacking.items():
                 lacking[name] = lacking.get(name, 0) + count
             tensors = {name: np.frombuffer(part, np.uint8) for name, part in fitted.state.parts().items()}

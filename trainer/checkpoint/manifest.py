@@ -141,7 +141,7 @@ class Manifest:
 def identity_of(pipeline: Pipeline, seed: int) -> dict[str, Any]:
     """Describe a checkpoint's pipeline part by part, so that an error can name the part that differs."""
     challengers = repr(list(pipeline.challengers.items()))
-    features = {**pipeline.plan.sparse, **pipeline.plan.dense}
+    features, weights = {**pipeline.plan.sparse, **pipeline.plan.dense}, pipeline.example_weights
     return {
         "features": {name: node.meaning[:16] for name, node in features.items()},
         "fields": [[spec.name, spec.table] for spec in pipeline.fields],
@@ -152,6 +152,7 @@ def identity_of(pipeline: Pipeline, seed: int) -> dict[str, Any]:
         **({"challenger models": challengers} if pipeline.challengers else {}),
         "shadow models": repr(list(pipeline.shadows.items())),
         **({"calibration": repr(pipeline.calibration.by)} if pipeline.calibration is not None else {}),
+        **({"weights": list(weights.meaning)} if weights is not None else {}),
         "table policies": repr(sorted(pipeline.table_policies.items())),
         "seed": seed,
         "fingerprint": pipeline.fingerprint,

@@ -36,10 +36,18 @@ MEMORY = 4096.0
 F32 = NDArray[np.float32]
 
 
-def first_shift(label: F32) -> float:
-    """Shift in log odds from the prior CTR to that of the first batch's labels f32[B]."""
-    clicks = float(label.sum(dtype=np.float64))
-    return prior_log_odds(clicks, len(label) - clicks) - prior_log_odds()
+def first_shift(label: F32, counts: F32 | None = None) -> float:
+    """Shift in log odds from the prior CTR to that of the first batch.
+
+    Args:
+        label: f32[B].
+        counts: f32[B], examples that each stands for; None: itself.
+    """
+    if counts is None:
+        clicks = float(label.sum(dtype=np.float64))
+        return prior_log_odds(clicks, len(label) - clicks) - prior_log_odds()
+    clicks, all_ = (float(of.sum(dtype=np.float64)) for of in (label * counts, counts))
+    return prior_log_odds(clicks, all_ - clicks) - prior_log_odds()
 
 
 def fitted_shift(bias: float, lesson: Lesson, seen: int) -> tuple[float, int]:
@@ -54,12 +62,13 @@ def fitted_shift(bias: float, lesson: Lesson, seen: int) -> tuple[float, int]:
         Shift in log odds, 0 after `ENOUGH`; number of the batch's sure labels.
     """
     sure = lesson.weight.numpy() == 1
-    count, clicks = int(np.count_nonzero(sure)), float(lesson.target.numpy()[sure].sum(dtype=np.float64))
+    count, weight = int(np.count_nonzero(sure)), lesson.factor.numpy()[sure]
     if not count or seen >= ENOUGH:
         return 0.0, count
-    held = HELD + seen
+    held, clicks = HELD + seen, float((lesson.target.numpy()[sure] * weight).sum(dtype=np.float64))
     clicks += held / (1 + math.exp(-bias))
-    return math.log(clicks / (held + count - clicks)) - bias, count
+    examples = float(weight.sum(dtype=np.float64))
+    return math.log(clicks / (held + examples - clicks)) - bias, count
 
 
 def inertia(squares: float, seen: int, sure: int) -> float:

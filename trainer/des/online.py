@@ -45,6 +45,7 @@ from livectr.models.roles import row_segments
 from livectr.models.segments import SegmentSpec
 from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.des.dense import DenseAdam
+from livectr.trainer.des.result import in_loss_by
 from livectr.trainer.placement.placement import FieldPlacement, owners_by_key
 
 F32 = NDArray[np.float32]
@@ -288,8 +289,9 @@ class OnlineOrders:
                 state = values if mine is None else self._states(values, mine, batch.unique)
                 learned.append(Learned(state, optimiser(segment.optimiser).hyper(factor)))
                 rows.append((segment.name, at))
-            moved = np.float32(shift[role])
-            labels = self._labels(batch, None if lessons is None else lessons[role])
+            lesson = None if lessons is None else lessons[role]
+            moved = np.float32(shift[role]) if lesson is None else in_loss_by(lesson, shift[role])
+            labels = self._labels(batch, lesson)
             found[role] = (
                 learn_examples(logits[role] + moved, labels, batch.occurrences, scales[role], *learned)
                 - moved
@@ -316,7 +318,7 @@ class OnlineOrders:
     def _labels(self, batch: OnlineBatch, lesson: Lesson | None) -> Labels:
         if lesson is None:
             return Labels(batch.label)
-        return Labels(lesson.target.numpy(), weight=lesson.weight.numpy())
+        return Labels(lesson.target.numpy(), weight=lesson.factor.numpy())
 
     def store(self, passed: Passed, tables: FieldTables) -> None:
         """Write what a pass learned into the own rows; a `backward` without their gradients follows."""

@@ -62,8 +62,25 @@ def curvatures(
     logits: Mapping[str, F32], shift: Mapping[str, float], lessons: Mapping[str, Lesson] | None
 ) -> dict[str, float]:
     """Role → `curvature` of its logits f32[B], moved by its `shift`."""
-    weights = {} if lessons is None else {role: lesson.weight.numpy() for role, lesson in lessons.items()}
-    return {role: curvature(z, shift[role], weights.get(role)) for role, z in logits.items()}
+    if lessons is None:
+        return {role: curvature(z, shift[role]) for role, z in logits.items()}
+    found = {}
+    for role, z in logits.items():
+        lesson = lessons[role]
+        found[role] = curvature(in_loss(z, lesson), shift[role], lesson.factor.numpy())
+    return found
+
+
+def in_loss_by(lesson: Lesson, shift: float) -> F32:
+    """Move f32[B] of the logits in the loss: the shift of the bias after them, and the lesson's offset."""
+    moved = np.full(len(lesson.target), shift, np.float32)
+    return moved if lesson.offset is None else moved + lesson.offset.numpy()
+
+
+def in_loss(logits: F32, lesson: Lesson) -> F32:
+    """Logits f32[B] with the lesson's offset."""
+    moved: F32 = lesson.moved(torch.from_numpy(logits)).numpy()
+    return moved
 
 
 def loss_of(scores: Mapping[str, F32], label: F32, shift: Mapping[str, float]) -> float:
@@ -87,6 +104,10 @@ def own_lessons(
     start = sum(rows[:rank]) if count < sum(rows) else 0
     part = slice(start, start + count)
     return {
-        role: Lesson(lesson.target[part].to(device), lesson.weight[part].to(device))
+        role: Lesson(
+            lesson.target[part].to(device),
+            lesson.weight[part].to(device),
+            *(None if of is None else of[part].to(device) for of in (lesson.importance, lesson.offset)),
+        )
         for role, lesson in lessons.items()
     }

@@ -47,6 +47,7 @@ from livectr.trainer.des.batch import GlobalBatch
 from livectr.trainer.des.dense import DenseAdam
 from livectr.trainer.des.field_parallel import FieldParallel
 from livectr.trainer.des.partials import OwnerPartials
+from livectr.trainer.des.result import in_loss
 from livectr.trainer.des.routed import Routed
 from livectr.trainer.des.spec import StepSpec
 
@@ -163,11 +164,13 @@ class SmallBatches:
         """Gradient of the rows f32[B, F, D_model], and whether all gradients are finite."""
         of_values, bound = np.empty_like(values) if self.others is None else np.zeros_like(values), 0.0
         for role, network in self.networks.items():
-            label, weight = taught.label, None
+            logits, label, weight = taught.logits[role], taught.label, None
             if taught.lessons is not None:
-                label, weight = (part.numpy() for part in taught.lessons[role])
+                lesson = taught.lessons[role]
+                logits, label = in_loss(logits, lesson), lesson.target.numpy()
+                weight = lesson.factor.numpy()
             bound += network.backward(
-                taught.logits[role],
+                logits,
                 taught.shift[role],
                 label,
                 weight,

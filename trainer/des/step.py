@@ -45,7 +45,7 @@ from livectr.kernels.table.from_zero import FromZero, start_at_zero
 from livectr.models.base import CTRModel, ModelConfig
 from livectr.models.configs import model_configs
 from livectr.models.layers import index_on
-from livectr.models.losses import LATE, LOSSES, Lesson, weighted_cross_entropy
+from livectr.models.losses import LATE, LOSSES, Lesson, Loss, weighted_cross_entropy
 from livectr.models.precision import arithmetic_name, precision
 from livectr.system.errors import ConfigError
 from livectr.trainer import telemetry
@@ -66,7 +66,7 @@ from livectr.trainer.des.exchange_choice import ExchangeChoice, exchange_state, 
 from livectr.trainer.des.from_zero import from_zero_state, saved_from_zero
 from livectr.trainer.des.online import OnlineOrders
 from livectr.trainer.des.reading import Leaves
-from livectr.trainer.des.result import StepResult, curvatures, loss_of, own_lessons
+from livectr.trainer.des.result import StepResult, curvatures, in_loss_by, loss_of, own_lessons
 from livectr.trainer.des.route import Route, gathers_of
 from livectr.trainer.des.routed import Routed
 from livectr.trainer.des.skipped import Skipped
@@ -138,7 +138,9 @@ class DesStep:
         self.collectives = self._ahead = collectives or Collectives()
         self.rank, self.device = self.collectives.rank, self.collectives.device
         self.copies = HostCopies(self.device)
-        self._loss = LOSSES[pipeline.log.delayed]
+        taught = pipeline.example_weights is not None
+        self._loss: Loss = weighted_cross_entropy if taught else LOSSES[pipeline.log.delayed]
+        self._fits_biases = LOSSES[pipeline.log.delayed] is weighted_cross_entropy
         self._labels = (0.0, 1.0, LATE) if pipeline.log.provisional else (0.0, 1.0)
         self.precision = arithmetic_name(settings.precision, self.device)
         configs = model_configs(pipeline) if models is None else models
@@ -318,7 +320,7 @@ class DesStep:
         if blocks is None or not self.takes_block(features, bounds):
             return None
         if teach is None and self._loss is weighted_cross_entropy:
-            raise TypeError("the losses of fnw and es_dfm need lessons")
+            raise TypeError("this loss needs lessons")
         assert isinstance(features, Features)
         self._check(label)
         if not len(label):
@@ -360,8 +362,8 @@ class DesStep:
             part,
             Lessons(
                 np.stack([lessons[role].target.numpy() for role in blocks.roles]),
-                np.stack([lessons[role].weight.numpy() for role in blocks.roles]),
-                np.array([shift[role] for role in blocks.roles], np.float32),
+                np.stack([lessons[role].factor.numpy() for role in blocks.roles]),
+                np.stack([in_loss_by(lessons[role], shift[role]) for role in blocks.roles]),
                 np.array([held[role] for role in blocks.roles]),
             ),
         )
@@ -452,7 +454,7 @@ class DesStep:
     ) -> StepResult:
         """`_learn` of a small batch, by compiled calls."""
         if teach is None and self._loss is weighted_cross_entropy:
-            raise TypeError("the losses of fnw and es_dfm need lessons")  # else LATE would teach a positive
+            raise TypeError("this loss needs lessons")  # else LATE would teach a positive
         self._set_rates()
         reading, online = self.routed.reading, prepared.online
         values = reading.read(batch)  # 1 keys → rows
@@ -542,12 +544,13 @@ class DesStep:
         shift, sure = dict.fromkeys(self.models, 0.0), dict(self._sure)
         first = not (self.dense.steps or self._biases_trained)
         if first:
-            shift = dict.fromkeys(shift, first_shift(scores()[1]))
-        for role, lesson in (lessons or {}).items():
+            counts = None if lessons is None else next(iter(lessons.values())).counts
+            shift = dict.fromkeys(shift, first_shift(scores()[1], None if counts is None else counts.numpy()))
+        for role, lesson in (lessons or {}).items() if self._fits_biases else ():
             moved, count = fitted_shift(self.models[role].bias.item(), lesson, sure[role])
             shift[role] = shift[role] if first else moved
             sure[role] += count
-        if first or lessons:
+        if first or (lessons and self._fits_biases):
             move_biases(self.models, shift)
         return shift, sure
 
@@ -614,7 +617,7 @@ class DesStep:
             state |= exchange_state(self.route.field_exchange, self.spec.placement.world)
         if self.rank == 0 and self._biases_trained and not self.dense.steps:
             state[BIASES_TRAINED_KEY] = torch.tensor(1)
-        if self.rank == 0 and self._loss is weighted_cross_entropy:
+        if self.rank == 0 and self._fits_biases:
             state |= {SURE_KEY + role: torch.tensor(seen) for role, seen in self._sure.items()}
         return state | (from_zero_state(self._from_zero) if self.rank == 0 else {})
 

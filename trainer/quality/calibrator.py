@@ -115,7 +115,8 @@ class Calibrator(Part):
         while start < len(records):
             part = slice(start, start + self._size - self._held)
             logits = {role: scored.logits[role][part] for role in self._roles}
-            self._count(records[part], logits, scored.champion, scored.logits[CALIBRATED][part])
+            weight = None if scored.scaled is None else scored.scaled.by_click[part]
+            self._count(records[part], logits, scored.champion, scored.logits[CALIBRATED][part], weight)
             added = len(records[part])
             start, self._held = start + added, self._held + added
             if self._held == self._size:
@@ -130,7 +131,12 @@ class Calibrator(Part):
         return min(max(self.seen // PANES, SHORTEST), LONGEST)
 
     def _count(
-        self, records: npt.NDArray[np.void], logits: Mapping[str, F32], champion: str, calibrated: F32
+        self,
+        records: npt.NDArray[np.void],
+        logits: Mapping[str, F32],
+        champion: str,
+        calibrated: F32,
+        weight: F64 | None,
     ) -> None:
         """Add examples to the open pane, one after another, so that sums do not depend on batches."""
         segment = self._numbers(records[SEGMENT])
@@ -138,12 +144,15 @@ class Calibrator(Part):
         own = segment > 0
         for i, role in enumerate(self._roles):
             logit, (scale, shift) = bounded(logits[role]), self._lines[i, 0]
-            place, sums = _binned(logit, label)
+            place, sums = _binned(logit, label, weight)
             np.add.at(self._pane[i, 0], place, sums)
-            place, sums = _binned(scale * logit[own] + shift, label[own])
+            of_own = None if weight is None else weight[own]
+            place, sums = _binned(scale * logit[own] + shift, label[own], of_own)
             np.add.at(self._pane[i], (segment[own], place), sums)
         for which, each in enumerate((logits[champion], calibrated)):
-            np.add.at(self._pane_promised[which], segment, _probability(bounded(each)))
+            promised = _probability(bounded(each))
+            promised = promised if weight is None else promised * weight
+            np.add.at(self._pane_promised[which], segment, promised)
 
     def _numbers(self, keys: I64) -> I64:
         """Numbers of segments i64[n], new ones included; 0: no map of its own."""
@@ -268,10 +277,11 @@ def _identities(roles: int, count: int) -> F64:
     return np.tile([1.0, 0.0], (roles, count, 1))
 
 
-def _binned(logit: F64, label: F64) -> tuple[I64, F64]:
-    """Bins i64[n] of logits f64[n], and what they add to them, f64[n, 3]."""
+def _binned(logit: F64, label: F64, weight: F64 | None) -> tuple[I64, F64]:
+    """Bins i64[n] of logits f64[n], and what they add to them, f64[n, 3]; weight: f64[n], None is 1."""
     place = np.clip((logit - FIRST_LOGIT) / BIN_WIDTH, 0, BINS - 1).astype(np.int64)
-    return place, np.stack([np.ones(len(label)), label, _probability(logit)], axis=1)
+    sums = np.stack([np.ones(len(label)), label, _probability(logit)], axis=1)
+    return place, sums if weight is None else sums * weight[:, None]
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from livectr.ingest.language.promotion import Promotion
 from livectr.ingest.pipeline import Pipeline
@@ -20,6 +21,7 @@ from livectr.trainer.quality.metrics import Labels, example_losses
 from livectr.trainer.setup import Setup
 
 LOG = logging.getLogger(__name__)
+F64 = npt.NDArray[np.float64]
 
 
 class Contest(Part):
@@ -56,17 +58,20 @@ class Contest(Part):
 
     def measure(self, scored: Scored) -> None:
         """Add examples to the policy, which may change the champion."""
-        self.add(scored.logits, scored.records["label"], scored.step)
+        weight = None if scored.scaled is None else scored.scaled.by_example
+        self.add(scored.logits, scored.records["label"], scored.step, weight)
 
-    def add(self, logits: Mapping[str, F32], label: Labels, step: int) -> None:
+    def add(self, logits: Mapping[str, F32], label: Labels, step: int, weight: F64 | None = None) -> None:
         """Add examples with final labels.
 
         Args:
             logits: role → f32[n], of every contender.
             label: [n] in {0, 1}.
             step: number of the step that brought them.
+            weight: f64[n], of their losses, 1 in the mean; None: 1.
         """
         losses = np.stack([example_losses(logits[role], label) for role in self.policy.contenders])
+        losses = losses if weight is None else losses * weight
         for change in self.policy.add(losses):
             self.since = step
             telemetry.CHAMPION_CHANGES.inc()

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from livectr.ingest.extract.weights import counts_of
 from livectr.ingest.plan.segments import NO_SEGMENT
 from livectr.trainer.des.result import StepResult
 from livectr.trainer.part import F32, I64, Part, Scored
@@ -22,6 +23,7 @@ from livectr.trainer.quality.contest import Contest
 from livectr.trainer.quality.final_labels import FinalLabels
 from livectr.trainer.quality.hedger import Hedger
 from livectr.trainer.quality.predictions import CALIBRATED, Records, records, roles_of
+from livectr.trainer.quality.scales import Scales
 from livectr.trainer.quality.seen import NOT_COUNTED, ItemCounts
 from livectr.trainer.stream.feed import Batch
 
@@ -37,6 +39,7 @@ class Evaluation:
         contest: champion and challengers; None: no challengers.
         hedger: mixes the logits of the heads; None: the ranking model is no hedge.
         calibrator: maps logits before their examples are counted in it; None: nothing is calibrated.
+        scales: scale the examples' weights; None: each counts once.
     """
 
     parts: Sequence[Part]
@@ -45,6 +48,7 @@ class Evaluation:
     contest: Contest | None = None
     hedger: Hedger | None = None
     calibrator: Calibrator | None = None
+    scales: Scales | None = None
 
     @property
     def by_step(self) -> bool:
@@ -75,6 +79,7 @@ class Evaluation:
         """
         logits = {role: z[batch.sequence] for role, z in result.logits.items()}
         label, segment = result.label[batch.sequence], batch.segment
+        weight = None if batch.weights is None else counts_of(batch.weights[batch.sequence], label)
         if segment is None and self.calibrator is not None:
             segment = np.full(len(batch), NO_SEGMENT)
         seen = np.full(len(batch), NOT_COUNTED, np.uint32)
@@ -91,6 +96,7 @@ class Evaluation:
                 logits=self._mixed({role: z[rows] for role, z in logits.items()}, of_rows),
                 label=label[rows],
                 segment=of_rows,
+                weight=None if weight is None else weight[rows],
             )
             if self.labels is not None:
                 ends = np.array([0, len(scored)]) if bounds is None else bounds
@@ -131,6 +137,7 @@ class Evaluation:
 
     def _give(self, scored: Records, step: int, bounds: I64 | None = None) -> None:
         logits = {role: scored[role] for role in roles_of(scored)}
-        examples = Scored(scored, logits, step, self.champion, bounds)
+        scaled = None if self.scales is None else self.scales.scaled(scored)
+        examples = Scored(scored, logits, step, self.champion, bounds, scaled)
         for part in self.parts:
             part.measure(examples)

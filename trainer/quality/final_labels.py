@@ -32,7 +32,7 @@ from livectr.kernels.stream.clock import LAST
 from livectr.kernels.stream.join import ACCEPTED, CLICK, IMPRESSION, PENDING, JoinIndex
 from livectr.kernels.stream.known import COLUMNS
 from livectr.trainer.part import Arrays, Part
-from livectr.trainer.quality.predictions import CALIBRATED, SEGMENT, Records, layout
+from livectr.trainer.quality.predictions import CALIBRATED, SEGMENT, WEIGHT, Records, layout
 from livectr.trainer.setup import Setup
 
 I64 = npt.NDArray[np.int64]
@@ -48,13 +48,14 @@ class FinalLabels(Part):
     Args:
         window_ms: label window.
         roles: models that score.
+        weighted: examples have weights.
     """
 
     kind = "scores"
 
-    def __init__(self, window_ms: int, roles: Iterable[str]) -> None:
+    def __init__(self, window_ms: int, roles: Iterable[str], *, weighted: bool = False) -> None:
         self._window_ms = window_ms
-        self._columns = layout(roles)
+        self._columns = layout(roles, weighted=weighted)
         # A key need not be known after its window: the source has dropped duplicates.
         self._join = JoinIndex(window_ms, 0, max_bytes=UNBOUNDED)
         kinds = {name: pa.from_numpy_dtype(self._columns[name]) for name in self._columns.names or ()}
@@ -65,8 +66,10 @@ class FinalLabels(Part):
     @staticmethod
     def of(setup: Setup, roles: Iterable[str]) -> FinalLabels | None:
         """Labels of a run on rank 0; None where every label is final at once, and on other ranks."""
-        view = setup.pipeline.log
-        return FinalLabels(view.window_ms, roles) if setup.rank == 0 and view.provisional else None
+        view, weighted = setup.pipeline.log, setup.pipeline.example_weights is not None
+        if setup.rank != 0 or not view.provisional:
+            return None
+        return FinalLabels(view.window_ms, roles, weighted=weighted)
 
     def __len__(self) -> int:
         return self._join.counts.pending
@@ -153,6 +156,8 @@ class FinalLabels(Part):
         rows = {name.removeprefix(_ROWS): v for name, v in state.items() if name.startswith(_ROWS)}
         if CALIBRATED in self._schema.names and CALIBRATED not in rows:  # of a run that was not calibrated
             rows |= {CALIBRATED: rows["rank"], SEGMENT: np.full(len(rows["rank"]), NO_SEGMENT)}
+        if WEIGHT not in rows:  # of a run in which each example counted once
+            rows |= {WEIGHT: np.ones(len(rows["instance"]), np.float32)}
         columns = {name: rows[name] for name in self._schema.names}
         records = np.empty(len(columns["instance"]), self._columns)
         for name, values in columns.items():

@@ -47,6 +47,7 @@ BINS, LIMIT = 2048, 12.0
 REASONS = ("auc", "calibration", "clicks")
 """Bounds of a rule, and reasons for which versions are held."""
 I64 = npt.NDArray[np.int64]
+F64 = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -72,14 +73,14 @@ class Measures:
 
     Attributes:
         auc_error: standard error of `auc`.
-        predicted, clicks: predicted and observed clicks.
+        predicted, clicks, examples: predicted and observed clicks, and examples; with weights their sums.
     """
 
     auc: float = np.nan
     auc_error: float = np.nan
     predicted: float = 0.0
-    clicks: int = 0
-    examples: int = 0
+    clicks: float = 0
+    examples: float = 0
 
     @property
     def calibration(self) -> float:
@@ -110,7 +111,7 @@ class PublishGate(Part):
         self.measures = Measures()
         self._excused = False  # an operator has accepted a calibration beyond the bound
         self._filled = 0  # examples of the open pane
-        self._counts = np.zeros((PANES, 2, BINS), np.int64)  # the last is the open pane
+        self._counts: I64 | F64 = np.zeros((PANES, 2, BINS), np.int64)  # the last is the open pane
         self._predicted = np.zeros(PANES)
         self._closed = 0  # panes that were closed, at most PANES
         self._show(self.measures)  # unknown figures are there from the start, as NaN
@@ -126,20 +127,22 @@ class PublishGate(Part):
 
     def measure(self, scored: Scored) -> None:
         """Add the served scores; a pane that ends may hold versions or release them."""
-        self.add(scored.served, scored.records["label"])
+        weight = None if scored.scaled is None else scored.scaled.by_click
+        self.add(scored.served, scored.records["label"], weight)
 
-    def add(self, logit: F32, label: Labels) -> None:
+    def add(self, logit: F32, label: Labels, weight: F64 | None = None) -> None:
         """Add examples in order.
 
         Args:
             logit: f32[n], scores of the model that is published.
             label: [n] in {0, 1}.
+            weight: f64[n], 1 in the mean over clicks; None: 1.
         """
         logit = np.nan_to_num(logit, nan=0.0, posinf=LIMIT, neginf=-LIMIT)
         start = 0
         while start < len(logit):
             part = slice(start, start + self._pane - self._filled)
-            self._count(logit[part], label[part])
+            self._count(logit[part], label[part], None if weight is None else weight[part])
             start = part.stop
             if self._filled == self._pane:
                 self._close()
@@ -175,7 +178,7 @@ class PublishGate(Part):
             self._filled, self._closed, self._excused = filled, closed, bool(excused)
             self._counts, self._predicted = state["counts"].copy(), state["predicted"].copy()
             area, error, predicted, clicks, examples = figures
-            self.measures = Measures(area, error, predicted, int(clicks), int(examples))
+            self.measures = Measures(area, error, predicted, _count(clicks), _count(examples))
             self._hold(tuple(reason for reason in held if getattr(self.rule, reason)))
         self._show(self.measures)
 
@@ -193,13 +196,17 @@ class PublishGate(Part):
     def _pane(self) -> int:
         return max(1, self.rule.window // PANES)
 
-    def _count(self, logit: F32, label: Labels) -> None:
+    def _count(self, logit: F32, label: Labels, weight: F64 | None) -> None:
         bins = (np.clip(logit, -LIMIT, LIMIT) + LIMIT) * (BINS / (2 * LIMIT))
         place = np.minimum(bins.astype(np.int64), BINS - 1)
         clicked = label > 0.5
-        for kind in (0, 1):
-            self._counts[-1, kind] += np.bincount(place[clicked == kind], minlength=BINS)
         predicted = 0.5 * (1 + np.tanh(0.5 * logit.astype(np.float64)))
+        if weight is None:
+            for kind in (0, 1):
+                self._counts[-1, kind] += np.bincount(place[clicked == kind], minlength=BINS)
+        else:
+            self._counts, predicted = self._counts.astype(np.float64), predicted * weight
+            np.add.at(self._counts[-1], (clicked.astype(np.int64), place), weight)
         # One by one: the bits do not depend on the batches.
         self._predicted[-1] = np.cumsum(np.append(self._predicted[-1], predicted))[-1]
         self._filled += len(logit)
@@ -211,7 +218,7 @@ class PublishGate(Part):
         if self._closed == PANES:
             self._judge(now)
         self._show(now)
-        self._counts = np.concatenate([self._counts[1:], np.zeros((1, 2, BINS), np.int64)])
+        self._counts = np.concatenate([self._counts[1:], np.zeros((1, 2, BINS), self._counts.dtype)])
         self._predicted = np.append(self._predicted[1:], 0.0)
 
     def _judge(self, now: Measures) -> None:
@@ -271,21 +278,21 @@ class PublishGate(Part):
         now, rule = self.measures, self.rule
         return (
             f"AUC of the last {rule.window:,} examples {now.auc:.4f}, usual {self.usual:.4f} "
-            f"(publish_gate_auc {rule.auc:g}); {now.predicted:,.0f} clicks predicted, {now.clicks:,} came "
+            f"(publish_gate_auc {rule.auc:g}); {now.predicted:,.0f} clicks predicted, {now.clicks:,.0f} came "
             f"(publish_gate_calibration {rule.calibration:g}), {self.usual_rate * now.examples:,.0f} are "
             f"usual (publish_gate_clicks {rule.clicks:g})"
         )
 
 
-def measure(counts: I64, predicted: float) -> Measures:
+def measure(counts: I64 | F64, predicted: float) -> Measures:
     """Measures of a window.
 
     Args:
-        counts: int64[2, BINS], not clicked and clicked examples by bins of their logits.
+        counts: [2, BINS], not clicked and clicked examples, or their weights, by bins of their logits.
         predicted: sum of the predicted probabilities.
     """
     negative, positive = counts
-    n, p = int(negative.sum()), int(positive.sum())
+    n, p = negative.sum().item(), positive.sum().item()
     if not n or not p:
         return Measures(predicted=predicted, clicks=p, examples=n + p)
     below = np.cumsum(negative) - negative
@@ -293,6 +300,11 @@ def measure(counts: I64, predicted: float) -> Measures:
     q1, q2 = area / (2 - area), 2 * area**2 / (1 + area)
     spread = area * (1 - area) + (p - 1) * (q1 - area**2) + (n - 1) * (q2 - area**2)
     return Measures(area, float(np.sqrt(max(spread, 0.0) / (n * p))), predicted, p, n + p)
+
+
+def _count(number: float) -> float:
+    """A count; of weights a number."""
+    return int(number) if number == int(number) else number
 
 
 def _moved(usual: float, now: float) -> float:

@@ -64,7 +64,8 @@ class Hedger(Part):
         label, start = scored.records["label"], 0
         while start < len(label):
             part = slice(start, start + self._size - self._held)
-            self._add({role: scored.logits[role][part] for role in self.roles}, label[part])
+            weight = None if scored.scaled is None else scored.scaled.by_example[part]
+            self._add({role: scored.logits[role][part] for role in self.roles}, label[part], weight)
             added = len(label[part])
             start, self._held = start + added, self._held + added
             if self.closes(0):
@@ -83,8 +84,9 @@ class Hedger(Part):
         for role, weight in zip(self.roles, self.weights.tolist(), strict=True):
             telemetry.HEAD_WEIGHT.labels(role).set(weight)
 
-    def _add(self, logits: Mapping[str, F32], label: Labels) -> None:
+    def _add(self, logits: Mapping[str, F32], label: Labels, weight: F64 | None) -> None:
         losses = np.stack([example_losses(bounded(logits[role]), label) for role in self.roles])
+        losses = losses if weight is None else losses * weight
         kept = math.exp(-1 / self._window)
         for head, of_head in enumerate(losses.tolist()):
             held = float(self._losses[head])

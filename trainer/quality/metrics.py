@@ -7,6 +7,9 @@ measure without a value (one class only, no example) is NaN.
     GAUC         Σ_u n_u AUC_u / Σ_u n_u over users with both classes, n_u impressions (DICM §7.1, eq. 8)
     log loss     mean of log(1 + e^z) − y z, |z| ≤ LOGIT_LIMIT
     calibration  Σ p / Σ y: 1 is calibrated, 2 promises twice the clicks
+
+Where examples have weights, every sum and count is of weights: a pair of AUC counts the product of its two,
+and n_u is the weight of a user's impressions.
 """
 
 from __future__ import annotations
@@ -67,34 +70,74 @@ def _areas(
     return np.where(pairs > 0, wins / np.maximum(pairs, 1), np.nan), size
 
 
-def _auc_and_gauc(user: Ints | None, logit: Floats, label: Floats) -> tuple[float, float, int]:
+def _weighted_areas(
+    group: Ints | None, logit: Floats, positive: NDArray[np.bool_], weight: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """`_areas` of examples with weights f64[n]: the size of a group is its weight."""
+    new_group = np.zeros(len(logit), np.bool_) if group is None else np.r_[True, group[1:] != group[:-1]]
+    new_group[0] = True
+    new_tie = new_group | np.r_[True, logit[1:] != logit[:-1]]
+    tie_start, group_start = np.flatnonzero(new_tie), np.flatnonzero(new_group)
+    clicks = np.add.reduceat(np.where(positive, weight, 0.0), tie_start)
+    others = np.add.reduceat(np.where(positive, 0.0, weight), tie_start)
+    first = np.flatnonzero(new_group[tie_start])  # tie of each group
+    below = np.cumsum(others) - others
+    below -= np.repeat(below[first], np.diff(np.r_[first, len(tie_start)]))
+    wins = np.add.reduceat(clicks * (below + 0.5 * others), first)
+    pairs = np.add.reduceat(clicks, first) * np.add.reduceat(others, first)
+    size = np.add.reduceat(weight, group_start)
+    return np.where(pairs > 0, wins / np.where(pairs > 0, pairs, 1), np.nan), size
+
+
+def _areas_of(
+    group: Ints | None, logit: Floats, positive: NDArray[np.bool_], weight: Floats | None
+) -> tuple[NDArray[np.float64], Ints | NDArray[np.float64]]:
+    """Areas and sizes of sorted examples, with their weights where they have some."""
+    if weight is None or not len(logit):
+        return _areas(group, logit, positive)
+    return _weighted_areas(group, logit, positive, weight.astype(np.float64))
+
+
+def _auc_and_gauc(
+    user: Ints | None, logit: Floats, label: Floats, weight: Floats | None = None
+) -> tuple[float, float, int]:
     """Compute (AUC, GAUC, users left out) with one sort of the logits; without users AUC alone."""
     if len(logit) == 0:
         return float("nan"), float("nan"), 0
     order = np.argsort(logit)
-    logit, positive = logit[order], label[order] > 0.5
-    overall = float(_areas(None, logit, positive)[0][0])
+    logit, positive, weight = logit[order], label[order] > 0.5, _taken(weight, order)
+    overall = float(_areas_of(None, logit, positive, weight)[0][0])
     if user is None:
         return overall, float("nan"), 0
     user = user[order]
     order = _stable_order(user)
-    areas, size = _areas(user[order], logit[order], positive[order])
+    areas, size = _areas_of(user[order], logit[order], positive[order], _taken(weight, order))
     mixed = ~np.isnan(areas)
     by_user = float(np.average(areas[mixed], weights=size[mixed])) if mixed.any() else float("nan")
     return overall, by_user, int((~mixed).sum())
 
 
-def auc(logit: Floats, label: Floats) -> float:
+def _taken(weight: Floats | None, at: Ints | Bools) -> Floats | None:
+    return None if weight is None else weight[at]
+
+
+def auc(logit: Floats, label: Floats, weight: Floats | None = None) -> float:
     """Area under the ROC curve of logits f32[n] and labels f32[n] in {0, 1}; ties count half."""
-    return _auc_and_gauc(None, logit, label)[0]
+    return _auc_and_gauc(None, logit, label, weight)[0]
 
 
-def gauc(user: Ints, logit: Floats, label: Floats) -> tuple[float, int]:
+def gauc(user: Ints, logit: Floats, label: Floats, weight: Floats | None = None) -> tuple[float, int]:
     """AUC by user, weighted by impressions, and the number of users left out as they have one class only."""
-    return _auc_and_gauc(user, logit, label)[1:]
+    return _auc_and_gauc(user, logit, label, weight)[1:]
 
 
-def gauc_error(user: Ints, logit: Floats, label: Floats, minus: Floats | None = None) -> float:
+def gauc_error(
+    user: Ints,
+    logit: Floats,
+    label: Floats,
+    minus: Floats | None = None,
+    weight: Floats | None = None,
+) -> float:
     """Standard error over users of a GAUC, or of the difference of two GAUCs.
 
     √(Σ_u n_u² (d_u − d)²) / Σ_u n_u, with d_u the user's AUC (or difference of AUCs) and d their mean by n_u:
@@ -105,15 +148,16 @@ def gauc_error(user: Ints, logit: Floats, label: Floats, minus: Floats | None = 
         logit: float[n].
         label: float[n] in {0, 1}.
         minus: float[n], logits whose GAUC is subtracted.
+        weight: float[n]; None: 1.
 
     Returns:
         The standard error; NaN for fewer than two users.
     """
     if len(logit) == 0:
         return float("nan")
-    each, size = _user_areas(user, logit, label)
+    each, size = _user_areas(user, logit, label, weight)
     if minus is not None:
-        each = each - _user_areas(user, minus, label)[0]
+        each = each - _user_areas(user, minus, label, weight)[0]
     each, size = each[~np.isnan(each)], size[~np.isnan(each)]
     if len(each) < 2:
         return float("nan")
@@ -121,11 +165,13 @@ def gauc_error(user: Ints, logit: Floats, label: Floats, minus: Floats | None = 
     return float(np.sqrt(np.sum(apart**2)) / size.sum())
 
 
-def _user_areas(user: Ints, logit: Floats, label: Floats) -> tuple[NDArray[np.float64], Ints]:
+def _user_areas(
+    user: Ints, logit: Floats, label: Floats, weight: Floats | None
+) -> tuple[NDArray[np.float64], Ints | NDArray[np.float64]]:
     """AUC (NaN of one class) and size of every user, in the order of their ids."""
     order = np.argsort(logit)
     order = order[_stable_order(user[order])]
-    return _areas(user[order], logit[order], label[order] > 0.5)
+    return _areas_of(user[order], logit[order], label[order] > 0.5, _taken(weight, order))
 
 
 def bounded(logit: Floats) -> NDArray[np.float64]:
@@ -136,9 +182,12 @@ def bounded(logit: Floats) -> NDArray[np.float64]:
     return np.clip(np.where(np.isnan(logit), 0.0, logit).astype(np.float64), -LOGIT_LIMIT, LOGIT_LIMIT)
 
 
-def logloss(logit: Floats, label: Floats) -> float:
+def logloss(logit: Floats, label: Floats, weight: Floats | None = None) -> float:
     """Mean cross entropy of bounded logits in nats."""
-    return float(np.mean(example_losses(bounded(logit), label))) if len(logit) else float("nan")
+    losses = example_losses(bounded(logit), label)
+    if weight is not None:
+        return _share(float(np.sum(losses * weight)), float(weight.sum(dtype=np.float64)))
+    return float(np.mean(losses)) if len(logit) else float("nan")
 
 
 def example_losses(logit: Floats, label: Labels) -> NDArray[np.float64]:
@@ -148,10 +197,16 @@ def example_losses(logit: Floats, label: Labels) -> NDArray[np.float64]:
     return losses
 
 
-def calibration(logit: Floats, label: Floats) -> float:
+def calibration(logit: Floats, label: Floats, weight: Floats | None = None) -> float:
     """Predicted clicks over observed clicks."""
-    clicks = float(label.sum(dtype=np.float64))
-    return float(np.sum(_probability(logit))) / clicks if clicks else float("nan")
+    predicted = _probability(logit)
+    if weight is not None:
+        predicted, label = predicted * weight, label * weight.astype(np.float64)
+    return _share(float(np.sum(predicted)), float(label.sum(dtype=np.float64)))
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else float("nan")
 
 
 def _probability(logit: Floats) -> NDArray[np.float64]:
@@ -179,7 +234,7 @@ class Quality:
         return {k: None if v != v else v for k, v in asdict(self).items()}
 
 
-def quality(user: Ints, logit: Floats, label: Floats, cold: Bools) -> Quality:
+def quality(user: Ints, logit: Floats, label: Floats, cold: Bools, weight: Floats | None = None) -> Quality:
     """Compute every measure.
 
     Args:
@@ -187,26 +242,16 @@ def quality(user: Ints, logit: Floats, label: Floats, cold: Bools) -> Quality:
         logit: float[n].
         label: float[n] in {0, 1}.
         cold: bool[n], the item was cold.
+        weight: float[n], at least 0; None: 1.
     """
     return Quality(
         len(logit),
-        *_auc_and_gauc(user, logit, label),
-        logloss(logit, label),
-        calibration(logit, label),
+        *_auc_and_gauc(user, logit, label, weight),
+        logloss(logit, label, weight),
+        calibration(logit, label, weight),
         int(np.count_nonzero(cold)),
-        *_auc_and_gauc(user[cold], logit[cold], label[cold]),
+        *_auc_and_gauc(user[cold], logit[cold], label[cold], _taken(weight, cold)),
     )
-
-
-def run_report(
-    user: Ints, logit: Floats, label: Floats, cold: Bools, *, last: float = LAST
-) -> dict[str, Quality]:
-    """Quality of a run in training order, over "all" of it and over its "last" share."""
-    end = slice(int(len(logit) * (1 - last)), None)
-    return {
-        "all": quality(user, logit, label, cold),
-        "last": quality(user[end], logit[end], label[end], cold[end]),
-    }
 
 
 @dataclass(frozen=True)
@@ -226,6 +271,7 @@ class ClickRates:
 
 _LOGIT = "logit."
 """Beginning of the name of a model's logits in the state of a window."""
+_WEIGHT = "weight"
 
 
 class SlidingWindow:
@@ -235,9 +281,12 @@ class SlidingWindow:
         window_ms: event time of the window.
         roles: models whose logits are added.
         capacity: most examples; if more fall into the window, the last added are kept.
+        weighted: examples have weights.
     """
 
-    def __init__(self, window_ms: int, roles: Iterable[str], capacity: int = 200_000) -> None:
+    def __init__(
+        self, window_ms: int, roles: Iterable[str], capacity: int = 200_000, *, weighted: bool = False
+    ) -> None:
         self.window_ms = window_ms
         self.roles = tuple(roles)
         self._rows: dict[str, NDArray[Any]] = {
@@ -245,6 +294,7 @@ class SlidingWindow:
             "user": np.zeros(capacity, np.int64),
             "label": np.zeros(capacity, np.float32),
             "cold": np.zeros(capacity, np.bool_),
+            **({_WEIGHT: np.zeros(capacity, np.float32)} if weighted else {}),
         }
         self._logits = {role: np.zeros(capacity, np.float32) for role in self.roles}
         self._capacity = capacity
@@ -274,12 +324,18 @@ class SlidingWindow:
         # Places of the ring that are not restored lie before every window.
         self._rows["time_ms"][:] = np.iinfo(np.int64).min
         for name, ring in self._rows.items():
-            ring[at] = state[name]
+            ring[at] = 1 if name == _WEIGHT and name not in state else state[name]
         for role, ring in self._logits.items():
             ring[at] = state[_LOGIT + role]
 
     def add(
-        self, time_ms: Ints, user: Ints, logits: Mapping[str, Floats], label: Labels, cold: Bools
+        self,
+        time_ms: Ints,
+        user: Ints,
+        logits: Mapping[str, Floats],
+        label: Labels,
+        cold: Bools,
+        weight: Floats | None = None,
     ) -> None:
         """Add the B examples of a batch; event times need not be in order."""
         if len(time_ms) == 0:
@@ -288,6 +344,7 @@ class SlidingWindow:
         n = len(time_ms[keep])
         at = (self._added + np.arange(n)) % self._capacity
         columns: dict[str, NDArray[Any]] = {"time_ms": time_ms, "user": user, "label": label, "cold": cold}
+        columns |= {} if weight is None else {_WEIGHT: weight}
         for name, ring in self._rows.items():
             ring[at] = columns[name][keep]
         for role, ring in self._logits.items():
@@ -298,12 +355,24 @@ class SlidingWindow:
     def rates(self) -> ClickRates:
         """Observed and predicted click rates over the window."""
         held = self._held()
-        n, clicks = len(held), int(self._rows["label"][held].sum(dtype=np.float64))
+        n, label = len(held), self._rows["label"][held]
+        clicks, weight = int(label.sum(dtype=np.float64)), self._weight(held)
+        if weight is not None:
+            weight = weight.astype(np.float64)
+            whole, observed = float(weight.sum()), float((label * weight).sum())
+            predicted = {
+                role: _share(float((_probability(logit[held]) * weight).sum()), whole)
+                for role, logit in self._logits.items()
+            }
+            return ClickRates(n, clicks, _share(observed, whole), predicted)
         predicted = {
             role: float(_probability(logit[held]).mean()) if n else float("nan")
             for role, logit in self._logits.items()
         }
         return ClickRates(n, clicks, clicks / n if n else float("nan"), predicted)
+
+    def _weight(self, held: Ints) -> Floats | None:
+        return self._rows[_WEIGHT][held] if _WEIGHT in self._rows else None
 
     def _held(self) -> Ints:
         """Places of the window's examples in the ring."""
@@ -313,4 +382,5 @@ class SlidingWindow:
         """Role → measures over the window."""
         held = self._held()
         user, label, cold = (self._rows[name][held] for name in ("user", "label", "cold"))
-        return {role: quality(user, logit[held], label, cold) for role, logit in self._logits.items()}
+        weight = self._weight(held)
+        return {role: quality(user, z[held], label, cold, weight) for role, z in self._logits.items()}

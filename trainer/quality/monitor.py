@@ -18,6 +18,7 @@ from livectr.system.speed import Speed
 from livectr.trainer.part import Arrays, Part, Scored
 from livectr.trainer.quality import telemetry
 from livectr.trainer.quality.metrics import Quality, SlidingWindow
+from livectr.trainer.quality.predictions import weights_of
 from livectr.trainer.quality.seen import is_cold
 from livectr.trainer.setup import Setup
 from livectr.trainer.tables.telemetry import OF_TABLES, TABLE_BYTES, TABLE_ROWS, TIER_ROWS
@@ -52,6 +53,7 @@ class Monitor(Part):
         roles: models whose quality is measured (none on ranks other than 0).
         window_ms: sliding window of the quality, in event time.
         folders: name → folder whose disk is measured.
+        weighted: examples have weights.
     """
 
     kind = "window"
@@ -62,13 +64,15 @@ class Monitor(Part):
         roles: Iterable[str],
         window_ms: int,
         folders: Mapping[str, Path] | None = None,
+        *,
+        weighted: bool = False,
     ) -> None:
         self.tables = tables
         self.folders = folders or {}
         for name in tables:
             for metric in OF_TABLES:
                 metric.labels(name)
-        self.window = SlidingWindow(window_ms, roles)
+        self.window = SlidingWindow(window_ms, roles, weighted=weighted)
         self._quality: dict[str, Quality] = {}
         self._live: Live | None = None
         if self.window.roles and sys.stderr.isatty():
@@ -85,7 +89,8 @@ class Monitor(Part):
         named = {"checkpoint": options.checkpoint_folder, "spill": options.spill}
         folders = {name: Path(folder) for name, folder in named.items() if folder is not None}
         window_ms = int(options.metrics_window_s * 1000)
-        return Monitor(tables, roles if setup.rank == 0 else (), window_ms, folders)
+        weighted = setup.pipeline.example_weights is not None
+        return Monitor(tables, roles if setup.rank == 0 else (), window_ms, folders, weighted=weighted)
 
     def state(self) -> Arrays:
         """The newest examples of the sliding window, on rank 0."""
@@ -100,7 +105,8 @@ class Monitor(Part):
         """Add examples to the sliding window of every model's quality."""
         examples = scored.records
         cold = is_cold(examples["seen"])
-        self.window.add(examples["time_ms"], examples["user"], scored.logits, examples["label"], cold)
+        times, user, label = (examples[name] for name in ("time_ms", "user", "label"))
+        self.window.add(times, user, scored.logits, label, cold, weights_of(examples))
 
     def gauges(self) -> None:
         """Bring the Prometheus gauges up to date."""

@@ -15,6 +15,10 @@ and checkpoints name its length alone.
     label                  uint8    1: clicked
     <role>                 float32  logit of each model: rank, prerank, shadows
 
+Of a pipeline with weights or sampled negatives, besides:
+
+    weight                 float32  examples of the whole log that it counts for (models.importance)
+
 Of a calibrated pipeline, besides:
 
     segment                int64    key of the calibration's field (ingest.plan.segments)
@@ -30,7 +34,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +42,7 @@ import numpy.typing as npt
 from livectr.ingest.plan.segments import NO_SEGMENT
 from livectr.system.disk import write_all, writing
 from livectr.system.errors import ConfigError
-from livectr.trainer.quality.metrics import Quality, run_report
+from livectr.trainer.quality.metrics import LAST, Quality, quality
 from livectr.trainer.quality.seen import is_cold
 
 LOG = logging.getLogger(__name__)
@@ -51,7 +55,9 @@ COLUMNS = {
     "seen": "<u4",
     "label": "u1",
 }
-SEGMENT, CALIBRATED = "segment", "calibrated"
+SEGMENT, CALIBRATED, WEIGHT = "segment", "calibrated", "weight"
+NO_ROLES = (*COLUMNS, SEGMENT, WEIGHT)
+"""Columns that are no model's logits."""
 FORMAT = "livectr predictions"
 LONGEST_HEADER = 1 << 16
 READ_BYTES = 1 << 20
@@ -62,23 +68,39 @@ U32 = npt.NDArray[np.uint32]
 F32 = npt.NDArray[np.float32]
 
 
-def layout(roles: Iterable[str]) -> np.dtype[np.void]:
+def layout(roles: Iterable[str], *, weighted: bool = False) -> np.dtype[np.void]:
     """Columns of a record; with calibrated logits also the segment.
+
+    Args:
+        roles: models.
+        weighted: examples have weights.
 
     Raises:
         ConfigError: a role has the name of another column.
     """
     roles = list(roles)
     for role in roles:
-        if role in COLUMNS or role == SEGMENT:
+        if role in NO_ROLES:
             raise ConfigError(f"a model cannot be named {role!r}: the prediction log has such a column.")
-    segment = [(SEGMENT, "<i8")] if CALIBRATED in roles else []
-    return np.dtype([*COLUMNS.items(), *segment, *((role, "<f4") for role in roles)])
+    more = [(SEGMENT, "<i8")] if CALIBRATED in roles else []
+    more += [(WEIGHT, "<f4")] if weighted else []
+    return np.dtype([*COLUMNS.items(), *more, *((role, "<f4") for role in roles)])
+
+
+def weights_of(held: Records) -> F32 | None:
+    """Weights f32[n] of records; None: each counts once."""
+    return held[WEIGHT] if WEIGHT in (held.dtype.names or ()) else None
+
+
+def quality_of(held: Records, role: str) -> Quality:
+    """Quality of a model over records, with their weights where they have some."""
+    cold = is_cold(held["seen"])
+    return quality(held["user"], held[role], held["label"].astype(np.float32), cold, weights_of(held))
 
 
 def roles_of(held: Records) -> tuple[str, ...]:
     """Models whose logits the records hold."""
-    return tuple(name for name in held.dtype.names or () if name not in COLUMNS and name != SEGMENT)
+    return tuple(name for name in held.dtype.names or () if name not in NO_ROLES)
 
 
 def records(
@@ -91,12 +113,17 @@ def records(
     logits: Mapping[str, F32],
     label: F32,
     segment: I64 | None = None,
+    weight: F32 | None = None,
 ) -> Records:
-    """Pack columns of B values into records[B]; `segment` of calibrated logits."""
-    packed = np.empty(len(instance), layout(logits))
-    columns = dict(instance=instance, user=user, item=item, time_ms=time_ms, seen=seen, label=label)
+    """Pack columns of B values into records[B]; only calibrated logits have a segment."""
+    packed = np.empty(len(instance), layout(logits, weighted=weight is not None))
+    columns: dict[str, Any] = dict(
+        instance=instance, user=user, item=item, time_ms=time_ms, seen=seen, label=label
+    )
     if CALIBRATED in logits:
         columns[SEGMENT] = NO_SEGMENT if segment is None else segment
+    if weight is not None:
+        columns[WEIGHT] = weight
     for name, values in (columns | dict(logits)).items():
         packed[name] = values
     return packed
@@ -199,13 +226,21 @@ class PredictionLog:
         path: the file; None: a temporary file that goes with the log.
         roles: models that are logged. A log of other models is useless and begins again.
         keep: newest records that are kept at least, and at most twice as many; 0: all.
+        weighted: examples have weights.
 
     Raises:
         ConfigError: the file is no prediction log, so that it is not written over.
     """
 
-    def __init__(self, path: Path | None = None, roles: Iterable[str] = ("rank",), keep: int = 0) -> None:
-        self.columns = layout(roles)
+    def __init__(
+        self,
+        path: Path | None = None,
+        roles: Iterable[str] = ("rank",),
+        keep: int = 0,
+        *,
+        weighted: bool = False,
+    ) -> None:
+        self.columns = layout(roles, weighted=weighted)
         self._keep = keep
         if path is None:
             self._file = cast(BinaryIO, tempfile.TemporaryFile("w+b", buffering=0))  # noqa: SIM115
@@ -315,7 +350,7 @@ class PredictionLog:
     def report(self, role: str) -> dict[str, Quality]:
         """Quality of a model over all records that are kept ("all") and over their last fifth ("last")."""
         held = self.read()
-        return run_report(held["user"], held[role], held["label"].astype(np.float32), is_cold(held["seen"]))
+        return {"all": quality_of(held, role), "last": quality_of(held[int(len(held) * (1 - LAST)) :], role)}
 
     def close(self) -> None:
         """Close the file; a temporary file goes."""

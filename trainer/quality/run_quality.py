@@ -41,9 +41,9 @@ class RunQuality(Part):
         """
         if setup.rank != 0 or not setup.options.logged:
             return None
-        log = setup.closed(
-            PredictionLog(setup.options.prediction_file, roles, setup.options.kept_predictions)
-        )
+        weighted = setup.pipeline.example_weights is not None
+        path, keep = setup.options.prediction_file, setup.options.kept_predictions
+        log = setup.closed(PredictionLog(path, roles, keep, weighted=weighted))
         return RunQuality(log, roles, setup.pipeline.challengers, setup.pipeline.shadows)
 
     def measure(self, scored: Scored) -> None:

@@ -66,7 +66,7 @@ class RunRecord(Part):
     kind = "record"
 
     def __init__(self, path: Path, pipeline: Pipeline, roles: Iterable[str], began_ms: int) -> None:
-        self._windows = Windows(roles)
+        self._windows = Windows(roles, weighted=pipeline.example_weights is not None)
         bins = {"first_logit": FIRST_LOGIT, "width": BIN_WIDTH, "count": BINS}
         head = {
             "began_ms": began_ms,

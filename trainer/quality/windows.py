@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from livectr.trainer.quality.metrics import bounded, example_losses, gauc_error, quality
-from livectr.trainer.quality.predictions import Records, layout
+from livectr.trainer.quality.predictions import Records, layout, weights_of
 
 SHARE, LEAST = 50, 500
 SPAN_MS = 3_600_000
@@ -38,15 +38,17 @@ class Windows:
 
     Args:
         roles: models whose logits the examples carry.
+        weighted: examples have weights. All sums are of weights, and the error is that of (Σ w)² / Σ w²
+            examples of equal weight (Kish 1965).
 
     Attributes:
         before: examples of all closed windows.
         count: examples of the open window.
     """
 
-    def __init__(self, roles: Iterable[str]) -> None:
-        self.roles = tuple(roles)
-        self._columns = layout(self.roles)
+    def __init__(self, roles: Iterable[str], *, weighted: bool = False) -> None:
+        self.roles, self._weighted = tuple(roles), weighted
+        self._columns = layout(self.roles, weighted=weighted)
         self.before = 0
         self._begin()
 
@@ -58,6 +60,7 @@ class Windows:
         self._waiting: list[Records] = []  # examples that are not summed, fewer than CHUNK
         self._losses = np.zeros((len(self.roles), 2))
         self._bins = np.zeros((len(self.roles), BINS, 3))
+        self._mass = np.zeros(2)  # Σ w and Σ w² of examples with weights
 
     def add(self, scored: Records) -> list[tuple[int, dict[str, Any]]]:
         """Add examples with final labels.
@@ -96,6 +99,7 @@ class Windows:
             "newest": newest,
             "losses": self._losses.copy(),
             "bins": self._bins.copy(),
+            **({"mass": self._mass.copy()} if self._weighted else {}),
         }
 
     def load(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -104,6 +108,7 @@ class Windows:
         self.before, self.count, self._clicks, self._opened_ms, *self._times = state["numbers"].tolist()
         self._newest = [np.frombuffer(state["newest"].tobytes(), self._columns)] if self.count else []
         self._losses, self._bins = state["losses"].copy(), state["bins"].copy()
+        self._mass = state["mass"].copy() if self._weighted else self._mass
         # Checkpoints of before have summed all.
         if waiting := int(state["waiting"][0]) if "waiting" in state else 0:
             self._waiting = [self._newest[0][-waiting:]]
@@ -137,15 +142,18 @@ class Windows:
             self._waiting = [left] if len(left) else []
 
     def _sum(self, part: Records) -> None:
-        label = part["label"].astype(np.float64)
+        label, weight = part["label"].astype(np.float64), np.ones(len(part))
+        if (given := weights_of(part)) is not None:
+            weight = given.astype(np.float64)
+            self._mass += weight.sum(), np.square(weight).sum()
         for i, role in enumerate(self.roles):
             logit = bounded(part[role])
             losses = example_losses(logit, label)
-            self._losses[i] += losses.sum(), np.square(losses).sum()
+            self._losses[i] += (losses * weight).sum(), (np.square(losses) * weight).sum()
             place = np.clip((logit - FIRST_LOGIT) / BIN_WIDTH, 0, BINS - 1).astype(np.int64)
             probability = 0.5 * (1 + np.tanh(0.5 * logit))
-            for j, weights in enumerate((None, label, probability)):
-                self._bins[i, :, j] += np.bincount(place, weights, BINS)
+            for j, counted in enumerate((weight, label * weight, probability * weight)):
+                self._bins[i, :, j] += np.bincount(place, counted, BINS)
 
     def _measured(self) -> Records:
         return np.concatenate([np.empty(0, self._columns), *self._newest])[-MEASURED:]
@@ -170,28 +178,37 @@ class Windows:
     def _measures(self, i: int, newest: Records) -> dict[str, Any]:
         """Measures of a model; None: not defined for the window."""
         user, label = newest["user"], newest["label"].astype(np.float32)
-        logit = bounded(newest[self.roles[i]])
-        n, (total, squares), bins = self.count, self._losses[i].tolist(), self._bins[i]
+        logit, weight = bounded(newest[self.roles[i]]), weights_of(newest)
+        (total, squares), bins = self._losses[i].tolist(), self._bins[i]
+        n, equal = float(self.count), float(self.count)
+        if self._weighted:  # at least one of the weights is above 0, or nothing is measured
+            n, of_squares = self._mass.tolist()
+            n, equal = (n, n**2 / of_squares) if n else (float("nan"), float("nan"))
         spread = max(squares / n - (total / n) ** 2, 0.0)
-        found = quality(user, logit, label, np.zeros(len(label), np.bool_))
-        predicted = float(bins[:, 2].sum())
+        found = quality(user, logit, label, np.zeros(len(label), np.bool_), weight)
+        predicted, clicks = float(bins[:, 2].sum()), float(bins[:, 1].sum())
         measures = {
             "auc": found.auc,
             "auc_error": auc_error(found.auc, int(label.sum()), len(label)),
             "gauc": found.gauc,
-            "gauc_error": gauc_error(user, logit, label),
+            "gauc_error": gauc_error(user, logit, label, weight=weight),
             "users_left_out": found.skipped_users,
             "logloss": total / n,
-            "logloss_error": float(np.sqrt(spread / n)),
+            "logloss_error": float(np.sqrt(spread / equal)),
             "predicted": predicted,
-            "calibration": predicted / self._clicks if self._clicks else float("nan"),
+            "calibration": predicted / clicks if clicks else float("nan"),
         }
         return {name: value if value == value else None for name, value in measures.items()} | {
             "bins": [
-                [b, int(bins[b, 0]), int(bins[b, 1]), round(float(bins[b, 2]), 6)]
+                [b, *(_count(float(bins[b, i])) for i in (0, 1)), round(float(bins[b, 2]), 6)]
                 for b in np.flatnonzero(bins[:, 0]).tolist()
             ]
         }
+
+
+def _count(number: float) -> int | float:
+    """A count; of weights a number."""
+    return int(number) if number == int(number) else round(number, 6)
 
 
 def auc_error(area: float, clicks: int, examples: int) -> float:

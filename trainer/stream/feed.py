@@ -15,7 +15,8 @@ previous batch, so that a plan with statistics has one batch in flight.
 A block of small batches (`trainer.stream.batcher`) is extracted as one, up to where a statistic would change
 their features.
 
-An example that could not be extracted goes to the dead letters, and its batch continues without it.
+An example that could not be extracted, or whose weight cannot be used, goes to the dead letters, and its
+batch continues without it.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ import numpy.typing as npt
 from livectr.ingest.common_features import AnyFeatures
 from livectr.ingest.dead_letters.letters import EXAMPLE, DeadLetters, Reason
 from livectr.ingest.extract.statistics import Statistics
+from livectr.ingest.extract.weights import WeightExtractor, Weights
 from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.join.examples import ExampleSource
 from livectr.kernels.stream.join import FINAL_NEGATIVE
@@ -43,9 +45,10 @@ from livectr.trainer.stream.cut import Cut
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
+Mask = npt.NDArray[np.bool_]
 
 FAILED, LATE_POSITIVE, OUTCOME = 1, 2, 4
-"""Marks of an example that all ranks get: it could not be extracted; it is a late positive; OUTCOME times its
+"""Marks of an example that all ranks get: it cannot be learned; it is a late positive; OUTCOME times its
 label."""
 
 
@@ -67,6 +70,7 @@ class Batch:
         segment: int64[B], calibration segments, in the global sequence; None: there are none.
         late: bool[B], late positives, in the global sequence: no examples of their own.
         outcome: u8[B], labels of all rows, rank-major.
+        weights: f32[B, 2], weight and sampling rate of all rows, rank-major; None: each counts once.
         cut: int64[P], number of examples of the cut of each batch, those that could not be extracted
             included; without finals.
         bounds: int64[P + 1], bounds of the P batches of a block, whose rows are in the global sequence; None:
@@ -86,6 +90,7 @@ class Batch:
     cut: I64
     bounds: I64 | None = None
     segment: I64 | None = None
+    weights: F32 | None = None
 
     def __len__(self) -> int:
         return len(self.sequence)
@@ -106,6 +111,7 @@ class Batch:
                 cut=self.cut[part : part + 1],
                 bounds=None,
                 segment=None if self.segment is None else self.segment[rows],
+                weights=None if self.weights is None else self.weights[rows],
                 **{name: getattr(self, name)[rows] for name in IDS},
             )
 
@@ -135,17 +141,18 @@ class Batch:
             outcome=self.outcome[stays],
             bounds=None if self.bounds is None else _up_to(stays, self.bounds),
             segment=None if self.segment is None else self.segment[left],
+            weights=None if self.weights is None else self.weights[stays],
             **{name: getattr(self, name)[left] for name in IDS},
         )
 
 
 @dataclass(frozen=True)
 class _Flight:
-    """Batch whose features a thread computes."""
+    """Batch whose features and weights a thread computes."""
 
     cut: Cut
     own: Examples
-    features: Future[AnyFeatures]
+    computed: Future[tuple[AnyFeatures, Weights | None]]
 
 
 class Feed:
@@ -157,6 +164,7 @@ class Feed:
         depth: most batches in flight; 1 for plans with statistics.
         plain: features of the examples of a block, not grouped; None: `extract`.
         segments: gives the calibration segment int64[b] of each row; None: there are none.
+        weights: gives the weights of rows; None: each counts once.
 
     Attributes:
         statistics: of the plan, after the finished batches.
@@ -173,6 +181,7 @@ class Feed:
         depth: int = 1,
         plain: Callable[[Examples, Statistics], AnyFeatures] | None = None,
         segments: Callable[[AnyFeatures], I64] | None = None,
+        weights: WeightExtractor | None = None,
     ) -> None:
         if depth > 1 and statistics.nodes:
             raise ValueError("a batch is extracted with the statistics after the batch before it")
@@ -181,7 +190,7 @@ class Feed:
         self._extract, self._plain = extract, plain or extract
         self._control = control
         self._dead_letters = dead_letters
-        self._segments = segments
+        self._segments, self._weights = segments, weights
         self._worker = ThreadPoolExecutor(depth, thread_name_prefix="extract")
         self._flights: deque[_Flight] = deque()
 
@@ -211,25 +220,32 @@ class Feed:
         count, last = int(cut.counts[self._control.rank]), int(cut.order[-1])
         own = self._source.pop(count, last, cut.decided)
         extract = self._extract if cut.parts == 1 else self._plain
-        features = self._worker.submit(self._features, extract, own, self.statistics)
-        self._flights.append(_Flight(cut, own, features))
+        computed = self._worker.submit(self._compute, extract, own, self.statistics)
+        self._flights.append(_Flight(cut, own, computed))
 
     def _finish(self, flight: _Flight) -> Batch:
         """Wait for the features of a batch in flight. Collective."""
         with telemetry.EXTRACT_WAIT_SECONDS.time():
-            features = flight.features.result()
+            features, weights = flight.computed.result()
         own, cut = flight.own, flight.cut
         label = np.where(own.late, np.float32(LATE), own.label)
+        failed = features.failed if weights is None else features.failed | weights.failed
         more = [] if self._segments is None else [self._segments(features)]
-        known = np.concatenate(self._control.gather_ragged(_words(own, features, more), cut.counts))
+        more += [] if weights is None else [weights.values.view(np.int64)[:, 0]]
+        words = _words(own, failed, [*more, *features.observed])
+        known = np.concatenate(self._control.gather_ragged(words, cut.counts))
         ok = known[:, 4] & FAILED == 0
         left = ok[cut.sequence]
         rows = cut.sequence[left]
-        if features.failed.any():
-            self._refuse(own, features.failed)
-            features, label = features.take(np.flatnonzero(~features.failed)), label[~features.failed]
+        if failed.any():
+            self._refuse(own, features.failed, weights)
+            features, label = features.take(np.flatnonzero(~failed)), label[~failed]
         instance, user, time_ms, item, marks, *observed = np.ascontiguousarray(known[rows].T)
-        segment = observed.pop(0) if more else None
+        segment = observed.pop(0) if self._segments is not None else None
+        of_rows = None
+        if weights is not None:
+            del observed[0]  # in the global sequence
+            of_rows = np.ascontiguousarray(known[ok, 4 + len(more)]).view(np.float32).reshape(-1, 2)
         late = marks & LATE_POSITIVE != 0
         outcome = (known[ok, 4] // OUTCOME).astype(np.uint8)
         again = late | (marks >= OUTCOME * FINAL_NEGATIVE)
@@ -251,47 +267,54 @@ class Feed:
             cut=np.diff(_up_to(known[cut.sequence, 4] < OUTCOME * FINAL_NEGATIVE, np.append(0, ends))),
             bounds=None if cut.ends is None else _up_to(ok, np.append(0, ends)),
             segment=segment,
+            weights=of_rows,
         )
 
     def close(self) -> None:
         """Wait for the worker; what is in flight is dropped."""
         self._worker.shutdown(wait=True, cancel_futures=True)
 
-    @staticmethod
-    def _features(
-        extract: Callable[[Examples, Statistics], AnyFeatures], own: Examples, statistics: Statistics
-    ) -> AnyFeatures:
+    def _compute(
+        self, extract: Callable[[Examples, Statistics], AnyFeatures], own: Examples, statistics: Statistics
+    ) -> tuple[AnyFeatures, Weights | None]:
         """In a worker thread."""
         with telemetry.EXTRACT_SECONDS.time():
-            return extract(own, statistics)
+            weights = None if self._weights is None else self._weights(own.columns)
+            return extract(own, statistics), weights
 
-    def _refuse(self, own: Examples, failed: npt.NDArray[np.bool_]) -> None:
+    def _refuse(self, own: Examples, failed: Mask, weights: Weights | None) -> None:
+        """Write dead letters for own rows that cannot be learned."""
+        if failed.any():
+            self._letters(own, failed, Reason.NOT_EXTRACTED, "a feature of an example has too many values")
+        for sentence, rows in (weights.wrong if weights is not None else {}).items():
+            if (rows := rows & ~failed).any():
+                self._letters(own, rows, Reason.BAD_WEIGHT, sentence)
+            failed = failed | rows
+
+    def _letters(self, own: Examples, rows: Mask, reason: Reason, complaint: str) -> None:
         topic = self._source.pipeline.log.impressions.topic
-        complaint = "a feature of an example has too many values"
-        self._dead_letters.rows.add(topic, 0, {complaint: int(np.count_nonzero(failed))})
-        for row in np.flatnonzero(failed).tolist():
+        counted = rows & ~own.late & ~own.final  # these came before, and were counted then
+        if count := int(np.count_nonzero(counted)):
+            self._dead_letters.rows.add(topic, 0, {complaint: count})
+        for row in np.flatnonzero(rows).tolist():
             partition, instance = int(own.partition[row]), int(own.instance[row])
             values = own.columns.slice(row, 1).to_pylist()[0]
             self._dead_letters.write(
                 (topic, partition, EXAMPLE, instance),
-                Reason.NOT_EXTRACTED,
-                f"a feature of the example of instance {instance} of partition {partition}, at "
-                f"{own.time_ms[row]} ms (order {own.order[row]}), has too many values",
+                reason,
+                f"{complaint} (instance {instance} of partition {partition}, at {own.time_ms[row]} ms, order "
+                f"{own.order[row]})",
                 json.dumps(values, ensure_ascii=False, default=repr).encode("utf-8", "replace"),
             )
 
 
-def _up_to(chosen: npt.NDArray[np.bool_], bounds: I64) -> I64:
+def _up_to(chosen: Mask, bounds: I64) -> I64:
     """Number int64[P + 1] of the chosen rows before each bound."""
     return np.append(0, np.cumsum(chosen))[bounds]
 
 
-def _words(own: Examples, features: AnyFeatures, more: Sequence[I64]) -> I64:
-    """Columns of own examples that all ranks get, int64[b, 5 + M + S].
-
-    They are instance, user, event time, item, marks, M more, and the observations of S statistics.
-    """
-    marks = FAILED * features.failed.astype(np.int64) + LATE_POSITIVE * own.late
+def _words(own: Examples, failed: Mask, more: Sequence[I64]) -> I64:
+    """Columns of own examples that all ranks get, int64[b, 5 + M]: ids, event time, item, marks, M more."""
+    marks = FAILED * failed.astype(np.int64) + LATE_POSITIVE * own.late
     marks += OUTCOME * np.where(own.late, int(LATE), own.label).astype(np.int64)
-    columns = [own.instance, own.user, own.time_ms, own.item, marks]
-    return np.stack([*columns, *more, *features.observed], axis=1)
+    return np.stack([own.instance, own.user, own.time_ms, own.item, marks, *more], axis=1)

@@ -13,6 +13,7 @@ from functools import partial
 from livectr.ingest.common_features import Common, segments_of
 from livectr.ingest.dead_letters.letters import SPOOL, DeadLetters
 from livectr.ingest.extract.statistics import Statistics
+from livectr.ingest.extract.weights import WeightExtractor
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.join.state import SourceState
 from livectr.system.errors import ConfigError
@@ -79,7 +80,7 @@ class RankStream:
         )
         features, control = extraction.features, setup.control
         depth = extraction.depth
-        field = setup.pipeline.segment_field
+        field, weights = setup.pipeline.segment_field, setup.pipeline.example_weights
         feed = Feed(
             source,
             features,
@@ -89,6 +90,7 @@ class RankStream:
             depth=depth,
             plain=extraction.examples.features,
             segments=partial(segments_of, field, Common.of(setup.pipeline)) if field is not None else None,
+            weights=WeightExtractor(weights) if weights is not None else None,
         )
         return RankStream(extraction, letters, follows, source, watch, setup.closed(feed))
 
@@ -131,7 +133,7 @@ def _source(
 ) -> ExampleSource:
     options = setup.options
     return ExampleSource(
-        extraction.examples.pipeline,
+        extraction.examples.pipeline.learned,
         options.source,
         ReadOptions(
             until_end=options.until_end,

@@ -132,10 +132,15 @@ def _newest(
             good = np.flatnonzero(~features.failed & ~batch.final)
             if not len(good):
                 continue
-            named = dict(instance=batch.instance[good], user=batch.user[good], item=batch.item[good])
-            seen, label = np.full(len(good), NOT_COUNTED, np.uint32), batch.label[good]
-            zeros = {ROLE: np.zeros(len(good), np.float32)}
-            scored = records(**named, time_ms=batch.time_ms[good], seen=seen, logits=zeros, label=label)
+            scored = records(
+                instance=batch.instance[good],
+                user=batch.user[good],
+                item=batch.item[good],
+                time_ms=batch.time_ms[good],
+                seen=np.full(len(good), NOT_COUNTED, np.uint32),
+                logits={ROLE: np.zeros(len(good), np.float32)},
+                label=batch.label[good],
+            )
             held.append((features.take(good), scored, batch.late[good]))
             while sum(len(late) for _, _, late in held) - len(held[0][2]) >= asked.most:
                 held.popleft()

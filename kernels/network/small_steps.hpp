@@ -51,10 +51,11 @@ struct Block {
 };
 
 // What the b examples of a batch teach each role in place of their labels: target, weight[roles, b], shift[roles, b] of
-// their logits in the loss, and inertia[roles], which is added to the curvature of the bias.
+// their logits in the loss, and inertia[roles], which is added to the curvature of the bias; settles: as trainer/des/dense.py has it.
 struct Lessons {
     const float *target, *weight, *shift;
     const double* inertia;
+    bool settles;
 };
 
 class SmallSteps {
@@ -124,7 +125,7 @@ class SmallSteps {
             return lessons ? Labels{lessons->target + r * b, lessons->weight + r * b} : Labels{label_.data(), nullptr};
         };
         const auto shift_of = [&](int64_t r) { return lessons ? lessons->shift + r * b : nullptr; };
-        const bool online = b <= online_;
+        const bool online = b <= online_, settles = lessons && lessons->settles;
         if (online) number();
         double bound = 0;
         for (int64_t r = 0; r < roles; ++r) {
@@ -134,7 +135,7 @@ class SmallSteps {
             const Labels labels = labels_of(r);
             const float* const in_loss = lessons ? moved_.data() + r * b : scores;
             if (first) {
-                pass(r, b, rates[r], labels, shift_of(r), scores);
+                pass(r, b, rates[r], labels, shift_of(r), settles, scores);
             } else {
                 std::copy_n(before_.data() + r * b, b, scores);
             }
@@ -157,8 +158,8 @@ class SmallSteps {
             const float* const in_loss = lessons ? moved_.data() + r * b : logits + r * n + begin;
             const double curvature = small_batch::curvature_of(b, in_loss, 0.0f, labels_of(r).weight) +
                                      (lessons ? lessons->inertia[r] : 0.0);
-            roles_[r].network->update(adam, {rate.bias, static_cast<float>(curvature), learned ? 0.0f : rate.scale,
-                                             rate.number, lessons != nullptr});
+            roles_[r].network->update(
+                adam, {rate.bias, static_cast<float>(curvature), learned ? 0.0f : rate.scale, rate.number, settles});
         }
         return true;
     }
@@ -221,7 +222,8 @@ class SmallSteps {
 
     // Orders of a role, example by example, whose logits are moved by shift[b] (null: not at all); their results stay
     // apart until `store`.
-    void pass(int64_t r, int64_t b, const RoleRates& rates, const Labels& labels, const float* shift, float* scores) {
+    void pass(int64_t r, int64_t b, const RoleRates& rates, const Labels& labels, const float* shift, bool settles,
+              float* scores) {
         const RoleShape& role = roles_[r];
         const int64_t fields = fields_.fields();
         std::vector<float>&first = states_[2 * r], &second = states_[2 * r + 1], &scale = scales_[r];
@@ -237,7 +239,7 @@ class SmallSteps {
         const Occurrences of{b, nullptr, fields, by_table_offsets_.data(), slots_.data()};
         float* const before = before_.data() + r * b;
         for (int64_t i = 0; shift && i < b; ++i) before[i] += shift[i];
-        pass_.learn(of, {scale.data(), rates.online_scale}, stored_.size(), rows, labels, before, scores);
+        pass_.learn(of, {scale.data(), rates.online_scale, settles}, stored_.size(), rows, labels, before, scores);
         for (int64_t i = 0; shift && i < b; ++i) scores[i] -= shift[i];
     }
 

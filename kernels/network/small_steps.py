@@ -101,12 +101,14 @@ class Lessons:
         target, weight: f32[R, b], of each role.
         shift: f32[R, b], of the logits in the loss.
         inertia: f64[R], is added to the curvature of the bias.
+        settles: as of `trainer.des.dense.DenseAdam.step`.
     """
 
     target: F32
     weight: F32
     shift: F32
     inertia: npt.NDArray[np.float64]
+    settles: bool
 
 
 class SmallSteps:
@@ -193,7 +195,10 @@ class _Block(ctypes.Structure):
 
 
 class _Lessons(ctypes.Structure):
-    _fields_ = tuple((name, ctypes.c_void_p) for name in ("target", "weight", "shift", "inertia"))
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("target", "weight", "shift", "inertia")),
+        ("settles", ctypes.c_bool),
+    )
 
 
 class OpenBlock:
@@ -246,7 +251,7 @@ class OpenBlock:
             steps: number of steps that the networks have learned.
         """
         each = (lessons.target, lessons.weight, lessons.shift, lessons.inertia)
-        given = _Lessons(*(address(array) for array in each))
+        given = _Lessons(*(address(array) for array in each), lessons.settles)
         learned = _library().small_steps_teach(
             self._steps.handle,
             ctypes.byref(self._given),

@@ -83,10 +83,11 @@ struct Occurrences {
     const uint32_t* slots;
 };
 
-// scale[fields, 2]: s and its sum of squares, learned in place with `rate`; with weights, it settles (trainer/des/dense.py).
+// scale[fields, 2]: s and its sum of squares, learned in place with `rate`; settles: as trainer/des/dense.py has it.
 struct Scales {
     float* scale;
     float rate;
+    bool settles = false;
 };
 
 // weight[B]: of the examples' losses, or null: all are 1.
@@ -156,7 +157,7 @@ class ExamplesPass {
                 squares += of_scale * of_scale;
                 const float root = sqrtf(1.0f + squares);
                 const float step =
-                    labels.weight ? of_scale / fmaxf(root / scales.rate, squares) : scales.rate * of_scale / root;
+                    scales.settles ? of_scale / fmaxf(root / scales.rate, squares) : scales.rate * of_scale / root;
                 scale[2 * f] = fmaxf(scale[2 * f] - step, 0.0f);
             }
         }

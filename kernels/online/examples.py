@@ -65,10 +65,12 @@ class Scale:
     Args:
         state: f32[F, 2], s and its sum of squared gradients N.
         rate: s ← max(s − rate · g / √(1 + N), 0), with the gradient g of an example.
+        settles: as of `trainer.des.dense.DenseAdam.step`.
     """
 
     state: F32
     rate: float
+    settles: bool = False
 
 
 def learn_examples(
@@ -115,7 +117,7 @@ def learn_examples(
     weight = None if labels.weight is None else contiguous(labels.weight, np.float32, (n,))
     ftrl, adagrad = np.array(first.hyper, np.float32), np.array(second.hyper, np.float32)
     out = np.empty(n, np.float32)
-    scales = address(scale.state), scale.rate
+    scales = address(scale.state), scale.rate, scale.settles
     rows = unique, address(first.state), address(ftrl), dim, address(second.state), address(adagrad)
     given = address(label), None if weight is None else address(weight), address(logits)
     _library().learn_examples(

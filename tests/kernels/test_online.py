@@ -96,7 +96,7 @@ def test_examples_are_learned_one_after_the_other(weights: bool, dim: int) -> No
     expected = loop(logits, label, order, lists, theirs, their_vectors, their_scale, weight, settles=weights)
     labels = Labels(label, weight.astype(np.float32) if weights else None)
     second = Learned(vectors, VECTORS.hyper()) if dim else None
-    occurrences, scales = Occurrences(order, offsets, slots), Scale(scale, RATE)
+    occurrences, scales = Occurrences(order, offsets, slots), Scale(scale, RATE, settles=weights)
     got = learn_examples(logits, labels, occurrences, scales, Learned(ours, HYPER.hyper()), second)
     np.testing.assert_allclose(scale, their_scale, rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)

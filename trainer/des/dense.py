@@ -220,7 +220,7 @@ class DenseAdam:
             curvature: role → H, Σ p (1 − p) of these examples; with lessons, N is added.
             largest: f32[Dd], largest |x| of each dense feature among them; None if not `has_numbers` of roles
                 with gradients.
-            settles: lessons teach the batch.
+            settles: lessons of labels that come late teach the batch.
         """
         small = self.small(samples)
         for group in self._groups:

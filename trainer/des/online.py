@@ -131,6 +131,7 @@ class OnlineOrders:
         common: features that a group shares.
         collectives: of this rank.
         exact: rows hold float32.
+        settles: scales settle, as of `DenseAdam.step`.
 
     Attributes:
         ahead: collectives of `prepare`
@@ -146,7 +147,9 @@ class OnlineOrders:
         collectives: Collectives,
         *,
         exact: bool,
+        settles: bool = False,
     ) -> None:
+        self._settles = settles
         self._configs = configs
         found = {
             role: Orders.of(row_segments({role: config}, features), exact=exact)
@@ -313,7 +316,8 @@ class OnlineOrders:
             parts = self._all_gather(states.reshape(-1).view(np.int32), sizes)
             states = np.sum([part.view(np.float32).reshape(states.shape) for part in parts], 0)
         states = np.ascontiguousarray(states[:, self._fields])
-        return {role: Scale(s, DenseAdam.SCALE_RATE) for role, s in zip(self._orders, states, strict=True)}
+        each = zip(self._orders, states, strict=True)
+        return {role: Scale(s, DenseAdam.SCALE_RATE, self._settles) for role, s in each}
 
     def _labels(self, batch: OnlineBatch, lesson: Lesson | None) -> Labels:
         if lesson is None:

@@ -140,7 +140,7 @@ class DesStep:
         self.copies = HostCopies(self.device)
         taught = pipeline.example_weights is not None
         self._loss: Loss = weighted_cross_entropy if taught else LOSSES[pipeline.log.delayed]
-        self._fits_biases = LOSSES[pipeline.log.delayed] is weighted_cross_entropy
+        self._late = LOSSES[pipeline.log.delayed] is weighted_cross_entropy
         self._labels = (0.0, 1.0, LATE) if pipeline.log.provisional else (0.0, 1.0)
         self.precision = arithmetic_name(settings.precision, self.device)
         configs = model_configs(pipeline) if models is None else models
@@ -160,6 +160,7 @@ class DesStep:
             spec.common,
             self.collectives,
             exact=spec.layout.values == "fp32",
+            settles=self._late,
         )
         self.skipped = Skipped()
         self.ended: list[Skipped] = []
@@ -365,6 +366,7 @@ class DesStep:
                 np.stack([lessons[role].factor.numpy() for role in blocks.roles]),
                 np.stack([in_loss_by(lessons[role], shift[role]) for role in blocks.roles]),
                 np.array([held[role] for role in blocks.roles]),
+                self._late,
             ),
         )
         if learned:
@@ -440,8 +442,8 @@ class DesStep:
             largest = largest if most is None else to_device(most, self.device)
             curvature = self._curvatures(all_logits, shift, lessons, sure)
             if small is not None:
-                small.update(len(batch), curvature, first, settles=lessons is not None)
-            dense.step(len(batch), curvature, largest, settles=lessons is not None)
+                small.update(len(batch), curvature, first, settles=self._late)
+            dense.step(len(batch), curvature, largest, settles=self._late)
             self._sure = sure
             self._end_stretch()
         else:
@@ -480,7 +482,7 @@ class DesStep:
             if passed is not None:
                 self._online.store_scales(passed)
             curvature = self._curvatures(logits, shift, lessons, sure)
-            small.update(len(batch), curvature, first, settles=lessons is not None)
+            small.update(len(batch), curvature, first, settles=self._late)
             self._sure = sure
             self._end_stretch()
         else:
@@ -533,7 +535,7 @@ class DesStep:
     def _inertia(self, lessons: Mapping[str, Lesson] | None, sure: Mapping[str, int]) -> dict[str, float]:
         """Role → `inertia` of its bias, for a batch with lessons."""
         found = dict.fromkeys(self.models, 0.0)
-        for role in lessons or ():
+        for role in (lessons or ()) if self._late else ():
             found[role] = inertia(self.dense.bias_squares(role), self._sure[role], sure[role])
         return found
 
@@ -546,11 +548,11 @@ class DesStep:
         if first:
             counts = None if lessons is None else next(iter(lessons.values())).counts
             shift = dict.fromkeys(shift, first_shift(scores()[1], None if counts is None else counts.numpy()))
-        for role, lesson in (lessons or {}).items() if self._fits_biases else ():
+        for role, lesson in (lessons or {}).items() if self._late else ():
             moved, count = fitted_shift(self.models[role].bias.item(), lesson, sure[role])
             shift[role] = shift[role] if first else moved
             sure[role] += count
-        if first or (lessons and self._fits_biases):
+        if first or (lessons and self._late):
             move_biases(self.models, shift)
         return shift, sure
 
@@ -617,7 +619,7 @@ class DesStep:
             state |= exchange_state(self.route.field_exchange, self.spec.placement.world)
         if self.rank == 0 and self._biases_trained and not self.dense.steps:
             state[BIASES_TRAINED_KEY] = torch.tensor(1)
-        if self.rank == 0 and self._fits_biases:
+        if self.rank == 0 and self._late:
             state |= {SURE_KEY + role: torch.tensor(seen) for role, seen in self._sure.items()}
         return state | (from_zero_state(self._from_zero) if self.rank == 0 else {})
 

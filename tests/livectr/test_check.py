@@ -348,6 +348,18 @@ def test_clicks_after_the_window_are_told(check: Checker) -> None:
         assert "is the window long enough" in advice
 
 
+def test_weights_that_cannot_be_used_are_told(check: Checker) -> None:
+    """The column of the weight, which may know the click, is not judged as a feature."""
+    shown(check, [row(i) | {"value": 5.0 * row(i)["click"] - 6.0 * (i % 10 == 0)} for i in range(1_000)])
+    weighted = LABELLED.replace('"click": "int32"', '"click": "int32", "value": "float64"')
+    weighted = weighted.replace("rank=LR()", "rank=LR(), weight=log.value")
+    code, checks, _ = check.json(weighted)
+    mark, found, advice = checks["dead letters, bad_weight"]
+    assert (code, mark) == (1, "wrong") and found.startswith("100 rows (10.00%)")
+    assert advice == "the weight shown.value is out of range or no number; a weight is from 0 to 1e+09."
+    assert "column shown.value" not in checks
+
+
 def test_a_verdict_on_clocks_does_not_hang_on_the_number_of_clicks(check: Checker) -> None:
     """The join keeps the distances of its last clicks alone."""
     joined(check, clicks=[one | {"ts": one["ts"] - 7_000} for one in CLICKS])

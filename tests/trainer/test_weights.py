@@ -19,11 +19,12 @@ from livectr.ingest.language.streams import Stream, labelled
 from livectr.ingest.operators import fill_null, where, zscore
 from livectr.ingest.pipeline import Pipeline
 from livectr.models import FM, LR, DeepFM, Hedge, ModelConfig
-from livectr.system.errors import ConfigError
+from livectr.system.errors import ConfigError, MismatchError
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.quality.metrics import calibration
 from livectr.trainer.quality.predictions import Records, read_predictions, weights_of
+from livectr.trainer.report import Report
 from livectr.trainer.run import TrainOptions, train
 from tests.ranks import Processes
 from tests.trainer.ad_logs import ad_pipeline, write_files
@@ -289,3 +290,29 @@ def test_what_is_scored_needs_neither(tmp_path: Path) -> None:
     assert len(scored) == 500
     want = scored["item"] / 10 / np.where((scored["item"] % 2 == 0) & (scored["label"] == 0), 0.5, 1)
     np.testing.assert_allclose(scored["weight"], want, rtol=1e-6)
+
+
+def test_a_run_takes_up_weights_and_leaves_them(tmp_path: Path) -> None:
+    """Impressions that wait have the columns that features read before; others are null in them."""
+    source = write_files(tmp_path / "logs", 600)
+    plain, weighted = weighted_ads(weight=None, sampling=None), weighted_ads()
+    unknown = weighted_ads(weight=weighted.log.request_id * 0 + 2)
+
+    def run(pipeline: Pipeline, name: str, before: str | None = None, **options: Any) -> Report:
+        if before is not None:
+            options |= dict(warm_start=str(tmp_path / before), warm_parts="run")
+        fixed: dict[str, Any] = dict(until_end=True, batch_size=64, batch_ramp=0, threads=1)
+        return train(pipeline, TrainOptions(source, checkpoint=str(tmp_path / name), **{**fixed, **options}))
+
+    run(plain, "plain", max_steps=4)
+    with pytest.raises(MismatchError, match="weights"):
+        run(weighted, "plain")
+    run(weighted, "weighted", "plain", max_steps=7)
+    log = read_predictions(tmp_path / "weighted" / "predictions")
+    assert len(log) == 3 * 64
+    np.testing.assert_allclose(
+        log["weight"][log["label"] == 1], log["item"][log["label"] == 1] / 10, rtol=1e-6
+    )
+    assert run(plain, "left", "weighted").examples_trained == 600
+    assert weights_of(read_predictions(tmp_path / "left" / "predictions")) is None
+    assert run(unknown, "unknown", "plain").dead_letter_reasons == {"bad_weight": 600 - 4 * 64}

@@ -138,6 +138,24 @@ def test_quality_is_of_the_served_scores(desk: Desk, report: dict[str, Any]) -> 
     assert report["versions"][0]["calibration"] == pytest.approx(pctr.sum() / label.sum(), abs=1e-5)
 
 
+def test_quality_of_a_sampled_log_is_of_the_whole_one(desk: Desk, tmp_path: Path) -> None:
+    from livectr.analysis.served.evaluate import ServedOptions, served_report
+
+    file = tmp_path / "pipeline.py"
+    file.write_text(
+        "from dataclasses import replace\n\nfrom tests.serving import display_pipeline\n\n"
+        "whole = display_pipeline.pipeline\n"
+        "pipeline = replace(whole, weight=whole.log.user_id * 0 + 3, sampling=0.25)\n"
+    )
+    served, source = f"file:{desk.folder / 'served'}", f"file:{desk.folder / 'logs'}"
+    found = served_report(ServedOptions(served, str(file), source)).as_dict()
+    label, pctr = np.array(desk.label, np.float32), np.array(desk.pctr)
+    weight = 3 * np.where(label > 0, 1, 4)
+    expected = (pctr * weight).sum() / (label * weight).sum()
+    assert found["versions"][0]["calibration"] == pytest.approx(expected, rel=1e-5)
+    assert found["versions"][0]["examples"] == len(label)
+
+
 def test_skew_is_what_was_planted_and_0_elsewhere(desk: Desk, report: dict[str, Any]) -> None:
     moved = sum(user > MOVED for user in desk.user)
     planted = {"position": len(OTHER_POSITION), "city": moved, "behaviors": desk.clicked_before}

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import livectr
+from livectr.analysis.page.importance import Asked, importance
 from livectr.analysis.score_log import Scoring, score_log
 from livectr.ingest.language.calibration import Calibration
 from livectr.ingest.language.delays import Delayed
@@ -23,7 +24,7 @@ from livectr.system.errors import ConfigError, MismatchError
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.quality.metrics import calibration
-from livectr.trainer.quality.predictions import Records, read_predictions, weights_of
+from livectr.trainer.quality.predictions import Records, quality_of, read_predictions, weights_of
 from livectr.trainer.report import Report
 from livectr.trainer.run import TrainOptions, train
 from tests.ranks import Processes
@@ -290,6 +291,11 @@ def test_what_is_scored_needs_neither(tmp_path: Path) -> None:
     assert len(scored) == 500
     want = scored["item"] / 10 / np.where((scored["item"] % 2 == 0) & (scored["label"] == 0), 0.5, 1)
     np.testing.assert_allclose(scored["weight"], want, rtol=1e-6)
+    found = importance(
+        Asked(str(tmp_path / "pipeline.py"), tmp_path / "c", source, from_start=True, most=500)
+    )
+    assert found.logloss == pytest.approx(quality_of(scored, "rank").logloss, rel=1e-4)
+    assert found.auc == pytest.approx(quality_of(scored, "rank").auc, rel=1e-4)
 
 
 def test_a_run_takes_up_weights_and_leaves_them(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.extract.statistics import Statistics
+from livectr.ingest.extract.weights import WeightExtractor, counts_of
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.join.state import SourceState
 from livectr.ingest.materialized.writer import until_end
@@ -31,11 +32,12 @@ from livectr.library.scoring import ROLE, CheckpointScorer
 from livectr.system.errors import ConfigError
 from livectr.trainer.quality.final_labels import with_final_labels
 from livectr.trainer.quality.metrics import auc, example_losses
-from livectr.trainer.quality.predictions import Records, records
+from livectr.trainer.quality.predictions import Records, records, weights_of
 from livectr.trainer.quality.seen import NOT_COUNTED
 from livectr.trainer.run import compute_threads
 
 F32 = npt.NDArray[np.float32]
+F64 = npt.NDArray[np.float64]
 MOST = 20_000
 REPEATS = 5
 SEED = 1
@@ -104,20 +106,25 @@ def importance(asked: Asked) -> Importance:
         state = None
         if not asked.from_start:
             state = restored.source()
-        features, labels = _newest(asked, pipeline, scorer.statistics, state)
-        as_is = example_losses(scorer.logits(features), labels)
-        area = auc(scorer.logits(features), labels)
-        found = tuple(_of_fields(pipeline, scorer, features, labels))
+        features, scored = _newest(asked, pipeline, scorer.statistics, state)
+        labels, weights = scored["label"].astype(np.float32), weights_of(scored)
+        logit = scorer.logits(features)
+        loss, area = float(_mean(example_losses(logit, labels), weights)), auc(logit, labels, weights)
+        found = tuple(_of_fields(pipeline, scorer, features, scored))
         step = restored.manifest.step
-    return Importance(step, len(labels), REPEATS, asked.from_start, float(as_is.mean()), area, found)
+    return Importance(step, len(labels), REPEATS, asked.from_start, loss, area, found)
+
+
+def _mean(values: F64, weights: F32 | None) -> float:
+    return float(values.mean() if weights is None else np.average(values, weights=weights))
 
 
 def _newest(
     asked: Asked, pipeline: Pipeline, statistics: Statistics, state: SourceState | None
-) -> tuple[Features, F32]:
-    """Features and final labels f32[n] of the newest examples."""
+) -> tuple[Features, Records]:
+    """Features of the newest examples, and their records with final labels and no scores."""
     source = ExampleSource(
-        pipeline,
+        pipeline.learned,
         asked.source,
         ReadOptions(until_end=True, full_tables=False),
         rank=0,
@@ -125,11 +132,17 @@ def _newest(
         dead_letters=DeadLetters(None),
         state=state,
     )
+    weights = pipeline.example_weights
+    weigh = None if weights is None else WeightExtractor(weights)
     extract, held = Extractor(pipeline.plan), deque[tuple[Features, Records, npt.NDArray[np.bool_]]]()
     try:
         for batch in until_end(source):
             features = extract(batch.columns, statistics)
-            good = np.flatnonzero(~features.failed & ~batch.final)
+            failed, given = features.failed, None
+            if weigh is not None:
+                given = weigh(batch.columns)
+                failed = failed | given.failed
+            good = np.flatnonzero(~failed & ~batch.final)
             if not len(good):
                 continue
             scored = records(
@@ -140,6 +153,7 @@ def _newest(
                 seen=np.full(len(good), NOT_COUNTED, np.uint32),
                 logits={ROLE: np.zeros(len(good), np.float32)},
                 label=batch.label[good],
+                weight=None if given is None else counts_of(given.values[good], batch.label[good]),
             )
             held.append((features.take(good), scored, batch.late[good]))
             while sum(len(late) for _, _, late in held) - len(held[0][2]) >= asked.most:
@@ -153,19 +167,20 @@ def _newest(
     final = np.flatnonzero(with_final_labels(scored, np.concatenate([late for _, _, late in held])))
     final = final[-asked.most :]
     features = Features.concat([part for part, _, _ in held]).take(final)
-    return features, scored["label"][final].astype(np.float32)
+    return features, scored[final]
 
 
 def _of_fields(
     pipeline: Pipeline,
     scorer: CheckpointScorer,
     features: Features,
-    labels: F32,
+    scored: Records,
 ) -> Iterator[FieldImportance]:
+    labels, weights = scored["label"].astype(np.float32), weights_of(scored)
     rng = np.random.default_rng(SEED)
     shuffled = [features.take(rng.permutation(len(labels))) for _ in range(REPEATS)]
     logit = scorer.logits(features)
-    as_is, area = example_losses(logit, labels), auc(logit, labels)
+    as_is, area = example_losses(logit, labels), auc(logit, labels, weights)
     names = [field.name for field in pipeline.fields]
     dense = list(pipeline.plan.dense_names)
     for i, name in enumerate([*names, *dense]):
@@ -173,6 +188,9 @@ def _of_fields(
         numbers = [j + len(dense) * (j + len(names) == i) for j in range(len(dense))]
         logits = [scorer.logits(features.merge(other, fields, numbers)) for other in shuffled]
         rise = np.mean([example_losses(z, labels) for z in logits], axis=0) - as_is
-        fall = area - float(np.mean([auc(z, labels) for z in logits]))
+        fall = area - float(np.mean([auc(z, labels, weights) for z in logits]))
+        mean = _mean(rise, weights)
         error = float(rise.std(ddof=1) / np.sqrt(len(rise))) if len(rise) > 1 else 0.0
-        yield FieldImportance(name, float(rise.mean()), error, fall)
+        if weights is not None:
+            error = float(np.sqrt(np.sum((weights * (rise - mean)) ** 2)) / weights.sum(dtype=np.float64))
+        yield FieldImportance(name, mean, error, fall)

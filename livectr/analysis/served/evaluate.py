@@ -30,6 +30,7 @@ from livectr.serving.canary import CANARY, STABLE
 from livectr.serving.served.record import F32, U32, Record, decode, request_of
 from livectr.system.errors import ConfigError, DataError
 from livectr.trainer.quality.metrics import quality
+from livectr.trainer.quality.predictions import weights_of
 
 MOST_VERSIONS = 8
 """Rows of the table; more versions are put together to equally many."""
@@ -226,7 +227,8 @@ def _quality(
     name: str, versions: I64, rows: Bools, found: Impressions, candidates: _Candidates
 ) -> VersionQuality:
     held, cold = found.held[rows], np.zeros(np.count_nonzero(rows), bool)
-    measured = quality(held["user"], candidates.logit[rows], held["label"].astype(np.float32), cold)
+    label, weight = held["label"].astype(np.float32), weights_of(held)
+    measured = quality(held["user"], candidates.logit[rows], label, cold, weight)
     return VersionQuality(name, int(versions[0]), int(versions[-1]), measured)
 
 

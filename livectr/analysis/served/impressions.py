@@ -17,6 +17,7 @@ import pyarrow as pa
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.extract.statistics import Statistics
+from livectr.ingest.extract.weights import WeightExtractor, counts_of
 from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.materialized.writer import until_end
@@ -120,9 +121,11 @@ class _Found:
     def __init__(self, pipeline: Pipeline, join: JoinColumns, ids: Collection[str]) -> None:
         plan, stream = pipeline.plan, pipeline.log.impressions
         self._extract, self._statistics = Extractor(plan), Statistics(plan)
+        weights = pipeline.example_weights
+        self._weights = None if weights is None else WeightExtractor(weights)
         self._names = stream[join.request].name, stream[join.item].name
         self._ids = ids
-        self._held: list[Records] = [np.empty(0, layout([ROLE]))]
+        self._held: list[Records] = [np.empty(0, layout([ROLE], weighted=weights is not None))]
         self._late: list[npt.NDArray[np.bool_]] = [np.empty(0, np.bool_)]
         self._digests: list[U32] = [np.empty((0, len(plan.fields)), np.uint32)]
         self._dense: list[F32] = [np.empty((0, len(plan.dense_names)), np.float32)]
@@ -147,7 +150,11 @@ class _Found:
             features = self._extract(batch.columns.take(pa.array(rows)))
         if not len(rows):
             return
-        good = np.flatnonzero(~features.failed)
+        failed, weights = features.failed, None
+        if self._weights is not None:
+            weights = self._weights(batch.columns.take(pa.array(rows)))
+            failed = failed | weights.failed
+        good = np.flatnonzero(~failed)
         self._failed += len(rows) - len(good)
         rows, features = rows[good], features.take(good)
         self._held.append(
@@ -159,6 +166,7 @@ class _Found:
                 seen=np.full(len(rows), NOT_COUNTED, np.uint32),
                 logits={ROLE: np.full(len(rows), np.nan, np.float32)},
                 label=batch.label[rows],
+                weight=None if weights is None else counts_of(weights.values[good], batch.label[rows]),
             )
         )
         self._late.append(batch.late[rows])
@@ -186,7 +194,7 @@ class _Found:
 
 def _reading(pipeline: Pipeline, join: JoinColumns) -> Pipeline:
     """Copy of a pipeline whose source also reads the columns of the join."""
-    plan, stream = pipeline.plan, pipeline.log.impressions
+    plan, stream = pipeline.learned.plan, pipeline.log.impressions
     more = {f"join by {name}": stream[name] for name in dict.fromkeys((join.request, join.item))}
     part = copy.copy(pipeline)
     for name in ("request_roots", "lookup_roots"):

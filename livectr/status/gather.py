@@ -326,8 +326,7 @@ def _since_start(path: Path | None) -> Iterator[Quality]:
     except (OSError, LiveCTRError):
         return
     for model in data.models if data.windows else ():
-        clicks = sum(window["clicks"] for window in data.windows)
-        predicted = sum(window["models"][model]["predicted"] for window in data.windows)
+        _, clicks, predicted = data.bins(model, data.windows).sum(axis=0).tolist()
         auc, gauc, logloss = (_mean(data, model, measure) for measure in ("auc", "gauc", "logloss"))
         ratio = predicted / clicks if clicks else None
         yield Quality(model, "since start", data.windows[-1]["examples"], auc, gauc, logloss, ratio)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from livectr.analysis.compare import differences
+from livectr.analysis.page.quality import groups_of
 from livectr.ingest.extract.weights import counts_of
 from livectr.ingest.language.calibration import Calibration
 from livectr.models.importance import plain, weighted
@@ -204,3 +205,12 @@ def test_the_loss_is_of_the_log_that_is_there() -> None:
     assert lesson.counts is not None
     np.testing.assert_allclose(lesson.counts.numpy(), counts_of(weights, y), rtol=1e-5)
     assert weighted(lesson, torch.ones(8, 2)).offset is None
+
+
+def test_the_page_of_a_run_groups_weights() -> None:
+    """Weights far below 1 are no counts of 0."""
+    bins = np.tile([1e-3, 2e-4, 1e-4], (80, 1))
+    groups = groups_of(bins)
+    assert sum(group.examples for group in groups) == pytest.approx(0.08)
+    assert groups[0].rate == pytest.approx(0.2) and groups[0].promised == pytest.approx(0.1)
+    assert all(low <= group.rate <= high for group in groups for low, high in [group.interval])

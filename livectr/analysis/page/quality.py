@@ -75,8 +75,7 @@ def newest(data: RunData, model: str, measure: str) -> float | None:
     """Measure over the last 20 % of the examples; None: not measured."""
     windows = data.last_windows()
     if measure == "calibration":
-        clicks = sum(window["clicks"] for window in windows)
-        predicted = sum(window["models"][model]["predicted"] for window in windows)
+        _, clicks, predicted = data.bins(model, windows).sum(axis=0).tolist()
         return predicted / clicks if clicks else None
     return _mean(windows, model, measure)[0]
 
@@ -116,10 +115,10 @@ def _curve_table(data: RunData, measure: str) -> Table:
 
 @dataclass(frozen=True)
 class Group:
-    """Examples of neighbouring scores: how many, clicks, predicted clicks."""
+    """Examples of neighbouring scores: how many, clicks, predicted clicks; of weighted ones their sums."""
 
-    examples: int
-    clicks: int
+    examples: float
+    clicks: float
     predicted: float
 
     @property
@@ -137,7 +136,7 @@ class Group:
         """95 % interval of the click rate (Wilson 1927)."""
         n, z2 = self.examples, Z95**2
         middle = (self.clicks + z2 / 2) / (n + z2)
-        half = Z95 / (n + z2) * np.sqrt(self.clicks * (n - self.clicks) / n + z2 / 4)
+        half = Z95 / (n + z2) * np.sqrt(self.clicks * max(n - self.clicks, 0) / n + z2 / 4)
         return float(max(middle - half, 0.0)), float(min(middle + half, 1.0))
 
 
@@ -149,10 +148,10 @@ def groups_of(bins: F64) -> list[Group]:
     for one in bins:
         open_ = open_ + one
         if open_[0] >= least:
-            found.append(Group(int(open_[0]), int(open_[1]), float(open_[2])))
+            found.append(Group(*open_.tolist()))
             open_ = np.zeros(3)
     if open_[0]:
-        found.append(Group(int(open_[0]), int(open_[1]), float(open_[2])))
+        found.append(Group(*open_.tolist()))
     return found
 
 
@@ -176,7 +175,7 @@ def _diagram(data: RunData, model: str, windows: list[dict[str, Any]]) -> Figure
     total, clicks = sum(g.examples for g in found), sum(g.clicks for g in found)
     top = max(max(group.promised, group.interval[1]) for group in found)
     x, y = linear([0.0, top], "predicted click rate", exact=True), linear([0.0, top], "")
-    about = f"Observed click rate against the predicted, {total:,} examples."
+    about = f"Observed click rate against the predicted, {total:,.0f} examples."
     chart = Chart(x, y, title, about, height=300)
     chart.rule((0.0, 0.0), (top, top))
     most = max(group.examples for group in found)
@@ -185,7 +184,7 @@ def _diagram(data: RunData, model: str, windows: list[dict[str, Any]]) -> Figure
     chart.line([(g.promised, g.rate) for g in found], 0)
     for group in found:
         chart.whisker(group.promised, *group.interval, 0)
-        text = f"predicted {group.promised:.4f}, observed {group.rate:.4f}, {group.examples:,} examples"
+        text = f"predicted {group.promised:.4f}, observed {group.rate:.4f}, {group.examples:,.0f} examples"
         chart.dot(chart.place(group.promised, group.rate), 0, text, radius=3.5)
     apart = sum(abs(g.predicted - g.clicks) for g in found) / total
     ratio = f"{sum(g.predicted for g in found) / clicks:.4f}" if clicks else "–"
@@ -198,8 +197,8 @@ def _diagram(data: RunData, model: str, windows: list[dict[str, Any]]) -> Figure
         [
             [
                 *(number(v) for v in (g.promised, g.rate, *g.interval)),
-                f"{g.examples:,}",
-                f"{g.clicks:,}",
+                f"{g.examples:,.0f}",
+                f"{g.clicks:,.0f}",
             ]
             for g in found
         ],

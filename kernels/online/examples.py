@@ -146,7 +146,7 @@ def _library() -> ctypes.CDLL:
     array, size = ctypes.c_void_p, ctypes.c_int64
     library.learn_examples.restype = None
     library.learn_examples.argtypes = [
-        size, array, size, array, array, array, ctypes.c_float, size, array, array, size, array, array,
-        array, array, array, array,
+        size, array, size, array, array, array, ctypes.c_float, ctypes.c_bool, size, array, array, size,
+        array, array, array, array, array, array,
     ]  # fmt: skip
     return library

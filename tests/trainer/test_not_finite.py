@@ -193,11 +193,11 @@ def write_prices(folder: Path, prices: list[float]) -> None:
 
 
 def priced_pipeline() -> Pipeline:
+    """The sum of two prices' gradients overflows in the first order; the network takes their logarithm."""
     shown = Stream("shown", key="user", columns={"user": "int64", "price": "float32", "label": "float32"})
     log = labelled(shown, label="label")
-    return Pipeline(
-        log, sparse={"user": shown.user}, dense={"price": shown.price}, rank=DeepFM(dim=2, hidden=(4,))
-    )
+    dense = {"price": shown.price, "again": shown.price}
+    return Pipeline(log, sparse={"user": shown.user}, dense=dense, rank=DeepFM(dim=2, hidden=(4,)))
 
 
 @pytest.mark.usefixtures("batches_alone")
@@ -236,14 +236,14 @@ def test_a_stretch_that_ends_within_a_block_is_told(
     ]
 
 
-def test_a_log_whose_last_row_overflows_is_published(
+def test_a_log_whose_last_rows_overflow_is_published(
     tmp_path: Path, client: redis.Redis, redis_url: str
 ) -> None:
-    """The row is a batch of its own, and says nothing of the model."""
-    write_prices(tmp_path, [1.0] * (10 * BATCH) + [3e38])
+    """The rows are a batch of their own, and say nothing of the model. One of them is predicted wrongly."""
+    write_prices(tmp_path, [1.0] * (10 * BATCH) + [3e38] * 3)
     train(priced_pipeline(), options(f"file:{tmp_path / 'logs'}", tmp_path, publish=redis_url))
     assert readable(tmp_path / "checkpoint")[-1].quality["skipped"]["batches"] == 1
-    assert manifest_in(client).examples == 10 * BATCH + 1
+    assert manifest_in(client).examples == 10 * BATCH + 3
 
 
 def test_a_generation_says_that_batches_are_not_learned(priced: Path) -> None:

@@ -183,9 +183,12 @@ def check_identity(root: Path | str, theirs: Mapping[str, Any], ours: Mapping[st
             f"--warm-start {root} --set warm_parts=run"
         )
     if differ:
-        # The fingerprint also covers what is named; alone it means that the logs differ.
+        # The fingerprint also covers what is named; alone it means that the logs differ. The map follows
+        # from models and features.
         named = [
-            name + _values(theirs.get(name), ours.get(name)) for name in differ if name != "fingerprint"
+            name + _values(theirs.get(name), ours.get(name))
+            for name in differ
+            if name not in ("fingerprint", MAP_OF_DENSE)
         ] or ["logs"]
         raise MismatchError(
             f"the checkpoint in {root} belongs to another pipeline, which differs in {', '.join(named)}; "

@@ -211,8 +211,8 @@ class Training:
                 version = parts.publisher.last if parts.publisher else None
                 notes = [note for note in (self._backlog.line(), parts.stream.watch.line()) if note]
                 parts.monitor.show(parts.progress.examples, version, "  ·  ".join(notes))
-            parts.stream.watch.finish()
             stages.drain()
+            parts.stream.watch.finish()  # a batch's rows may be refused as late as when it is learned
             unlearned.look()
             if round_.ended:
                 stages.report.finish()

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from livectr.guess.columns import listed, shortened
 from livectr.guess.join_keys import SEPARATOR, is_id, together, whole
-from livectr.guess.mismatches import check_written_alike, repeats
+from livectr.guess.mismatches import check_written_alike, named_otherwise, repeats
 from livectr.guess.raw import RawLog
 from livectr.guess.roles import UNIQUE, need
 from livectr.logs.names import names_something
@@ -75,6 +75,19 @@ def join_columns(shown: RawLog, clicked: RawLog, said: Sequence[str], times: set
             why := repeats(shown, [name], times, shared)
         ):
             raise why
+    alone = [
+        [
+            name
+            for name in one.table.column_names
+            if name not in other.table.column_names
+            and name not in times
+            and is_id(one.table.column(name).type)
+        ]
+        for one, other in ((shown, clicked), (clicked, shown))
+    ]
+    ours = [name for name in alone[0] if not _shared(shown, [name])]
+    if (why := named_otherwise(shown, clicked, ours, alone[1])) is not None:
+        raise why
     for name in filter(names_something, common):
         shared = _shared(shown, [name])
         if 0 < shared <= MOST_SHARED and _share_known(shown, clicked, [name]) >= MOSTLY:

@@ -13,15 +13,21 @@ from livectr.guess.raw import RawLog
 from livectr.guess.roles import UNIQUE
 from livectr.system.errors import ConfigError
 
+MOSTLY = 0.5
+"""Least share of clicks that have an impression's name, and of different ones among these."""
 MOST_OTHERWISE = 0.01
 """Share of clicks that write an impression's name otherwise up to which they are only counted as lost."""
 
 
 def check_written_alike(shown: RawLog, clicked: RawLog, names: Sequence[str]) -> None:
-    """Raise ConfigError where clicks have the names of impressions in another case, or with other zeros."""
+    """Raise ConfigError where clicks have the names of impressions with another case, zeros or beginning."""
     ours, theirs = together(shown.table, names), together(clicked.table, names)
     lost = pc.invert(whole(pc.is_in(theirs, value_set=whole(ours), skip_nulls=True)))
-    places = whole(pc.index_in(_plain(theirs), value_set=_plain(ours), skip_nulls=True))
+    forms = _numbers(ours), _numbers(theirs)
+    plain, asked = (
+        (_plain(ours), _plain(theirs)) if forms[0] is None or forms[1] is None else (forms[0], forms[1])
+    )
+    places = whole(pc.index_in(asked, value_set=plain, skip_nulls=True))
     other = pc.and_(lost, places.is_valid())
     count = pc.sum(other).as_py() or 0
     # Short names are alike by chance where the sample lacks many impressions.
@@ -34,6 +40,42 @@ def check_written_alike(shown: RawLog, clicked: RawLog, names: Sequence[str]) ->
         f"{_value(first)} in {shown.sample.name} is {_value(second)} in {clicked.sample.name}; write it "
         "alike in both."
     )
+
+
+def _numbers(texts: Text) -> pa.Array | None:
+    """Numbers behind a beginning that all texts have, without leading zeros; None: texts of other kinds."""
+    parts = pc.extract_regex(whole(texts), r"^(?P<head>\D*)0*(?P<number>\d+)$")
+    heads = pc.struct_field(parts, "head")
+    if heads.null_count > texts.null_count or pc.count_distinct(heads).as_py() != 1:
+        return None
+    return pc.struct_field(parts, "number")
+
+
+def named_otherwise(
+    shown: RawLog, clicked: RawLog, ours: Sequence[str], theirs: Sequence[str]
+) -> ConfigError | None:
+    """Error for a column of clicks that has the names of impressions, which have another name there.
+
+    Args:
+        shown: impressions.
+        clicked: clicks.
+        ours: columns that name an impression.
+        theirs: columns that clicks alone have.
+    """
+    for name in ours:
+        known = whole(together(shown.table, [name]))
+        for other in theirs:
+            values = whole(together(clicked.table, [other]).drop_null())
+            found = values.filter(pc.is_in(values, value_set=known))
+            if len(found) >= MOSTLY * max(1, len(clicked.table)) and pc.count_distinct(
+                found
+            ).as_py() >= MOSTLY * len(found):
+                return ConfigError(
+                    f"{other} of {clicked.sample.name} has values of {name} of {shown.sample.name} "
+                    f"({_value(found[0].as_py())}, for instance): if it names the impression, call it {name} "
+                    "in both logs."
+                )
+    return None
 
 
 def _plain(texts: Text) -> pa.Array:

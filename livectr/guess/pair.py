@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from livectr.guess.columns import LEFT_OUT, Use
+from livectr.guess.columns import LEFT_OUT, Use, shortened
 from livectr.guess.delays import MOST_SLACK_S, Delays, delays_of, milliseconds_of, seconds, written
 from livectr.guess.facts import Facts, guess
 from livectr.guess.join_columns import Met, alike, join_columns, meet, whole_numbers
@@ -212,6 +212,7 @@ def _key_of_logs(
         return on[0], []
     differ, clicks = _differing(shown, clicked, met, user), len(met.clicked)
     remark = f"{differ:,} of {clicks:,} clicks have another {user} than their impression"
+    remark += _such_users(shown, clicked, met, user)
     if differ > APART * clicks:
         return on[0], [remark]
     return user, [f"{remark}: they are in another partition, and may label nothing"] if differ else []
@@ -253,11 +254,27 @@ def _check_partitions(shown: RawLog, clicked: RawLog, met: Met, on: Sequence[str
 
 def _differing(shown: RawLog, clicked: RawLog, met: Met, name: str) -> int:
     """Clicks with another value of a column than their impression."""
+    return pc.sum(pc.not_equal(*_both(shown, clicked, met, name))).as_py() or 0
+
+
+def _both(shown: RawLog, clicked: RawLog, met: Met, name: str) -> tuple[pa.Array, pa.Array]:
+    """Values of a column in impressions and in their clicks; empty for null."""
     first, second = (
         pc.fill_null(whole(together(log.table, [name])).take(pa.array(rows)), "")
         for log, rows in ((shown, met.shown), (clicked, met.clicked))
     )
-    return pc.sum(pc.not_equal(first, second)).as_py() or 0
+    return first, second
+
+
+def _such_users(shown: RawLog, clicked: RawLog, met: Met, name: str) -> str:
+    """Example of an impression and a click with another user each."""
+    first, second = _both(shown, clicked, met, name)
+    differ = pc.and_(pc.not_equal(first, second), pc.not_equal(second, ""))
+    row = pc.index(differ, True).as_py()
+    if row < 0:
+        return ""
+    ours, theirs = (shortened(values[row].as_py()) for values in (first, second))
+    return f" ({ours!r} and {theirs!r}, for instance)"
 
 
 def _keyed_by(log: RawLog) -> str | None:

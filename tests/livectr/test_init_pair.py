@@ -101,7 +101,9 @@ def test_clicks_of_other_users_than_their_impressions_are_keyed_by_the_join(
     assert init(*pair) == 0
     out = capsys.readouterr().out
     assert "joins views.jsonl on view_id; both are keyed by view_id." in out
-    assert f"{len(clicks)} of {len(clicks)} clicks have another visitor than their impression" in out
+    said = f"{len(clicks)} of {len(clicks)} clicks have another visitor than their impression"
+    one = clicks[0]["visitor"]
+    assert f"{said} ('{one}' and '{one + 1000}', for instance)" in out
     learned(Path("made/pipeline.py"), "file:made/logs", VIEWS, len(clicks))
     Path("made").rename("first")
     few = [*clicks[1:], clicks[0] | {"visitor": 1000}]
@@ -148,7 +150,7 @@ def test_clicks_without_times_that_mark_nothing_are_told(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pair, _ = joined_by(here, lambda i: f"{i}.0", lambda i: i, csv=True)
-    for name, form in (("strange", "x{}"), ("zeros", "{:05}")):
+    for name, form in (("strange", "{}x"), ("zeros", "{:05}")):
         write_table(here / f"{name}.csv", [{"imp": form.format(i)} for i in range(0, VIEWS, 9)])
     every = [{"imp": i if i % 2 else f"x{i}"} for i in range(0, VIEWS, 9)]
     write_table(here / "half.csv", every)
@@ -170,7 +172,7 @@ def test_logs_that_do_not_join_are_refused(here: Path, capsys: pytest.CaptureFix
     assert "no columns of both views.jsonl and others.jsonl name an impression" in refused(
         capsys, *pair, "others.jsonl"
     )
-    write_lines(here / "foreign.jsonl", [click | {"view_id": "x" + click["view_id"]} for click in clicks])
+    write_lines(here / "foreign.jsonl", [click | {"view_id": click["view_id"] + "x"} for click in clicks])
     assert "none of " in refused(capsys, *pair, "foreign.jsonl", "--on", "view_id")
     write_lines(here / "before.jsonl", [click | {"at": click["at"] - 60_000} for click in clicks])
     assert "clicks come before their impressions" in refused(capsys, *pair, "before.jsonl")
@@ -233,6 +235,12 @@ def test_whole_numbers_join_however_they_are_written(
             "in clicks.jsonl; write it alike in both.",
         ),
         (
+            lambda i: 1000 + i,
+            lambda i: f"E{1000 + i}",
+            "imp is in both logs, but {0} of {0} clicks write it otherwise: '{2}' in views.jsonl is 'E{2}' "
+            "in clicks.jsonl; write it alike in both.",
+        ),
+        (
             lambda i: f"i{i}" if i % 10 else "none",
             lambda i: f"i{i}",
             "imp names an impression, but 150 of 1,500 rows of views.jsonl have 'none': leave these rows "
@@ -256,7 +264,18 @@ def test_a_column_that_should_join_is_told_from_one_that_lacks(
 ) -> None:
     pair, clicks = joined_by(here, of_view, of_click)
     first = int(feed(VIEWS)[1][0]["view_id"][1:])
-    assert says.format(clicks, first) in refused(capsys, *pair, *on)
+    assert says.format(clicks, first, 1000 + first) in refused(capsys, *pair, *on)
+
+
+def test_a_column_that_joins_by_another_name_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    views, clicks = feed(VIEWS)
+    write_lines(here / "views.jsonl", views)
+    renamed = [{("shown" if k == "view_id" else k): v for k, v in click.items()} for click in clicks]
+    write_lines(here / "clicks.jsonl", renamed)
+    said = refused(capsys, "--impressions", "views.jsonl", "--clicks", "clicks.jsonl")
+    first = clicks[0]["view_id"]
+    assert f"shown of clicks.jsonl has values of view_id of views.jsonl ({first!r}, for instance): if" in said
+    assert said.endswith("if it names the impression, call it view_id in both logs.\n")
 
 
 def test_some_clicks_that_are_written_otherwise_are_refused(

@@ -49,7 +49,7 @@ pipeline = Pipeline(
         "age_x_category": cross(bucketize(users.age, [18, 25, 35, 50]), ads.category),
         "behaviors": Field(recent(clicks.ad_id, n=5, within="14d"), table="ad"),
     },
-    dense={"price": log1p(ads.price), "seniority": clip(users.age, 0, 60) / 60},
+    dense={"price": log1p(ads.price), "seniority": clip(users.age, 0, 60) / 6},
     rank=DeepFM(dim=8, hidden=(32, 16)),
     prerank=TwoTower(
         user=("user", "age", "city", "behaviors", "seniority"),

@@ -9,7 +9,7 @@ import hashlib
 import runpy
 import sys
 import traceback
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -26,9 +26,11 @@ from livectr.ingest.language.promotion import Promotion
 from livectr.ingest.language.roots import roots_of
 from livectr.ingest.language.streams import Stream, View
 from livectr.ingest.language.tables import Lookup, Table
+from livectr.ingest.language.targets import Target
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.model_checks import check_contest, check_models, check_names, check_towers
 from livectr.ingest.plan.root_checks import check_root
+from livectr.ingest.plan.target_checks import check_targets
 from livectr.ingest.plan.weights import ExampleWeights
 from livectr.kernels.table.layout import Values
 from livectr.system.errors import ConfigError, UserError
@@ -79,6 +81,7 @@ class Pipeline:
         sampling: share of the examples without a click that the log has kept, as a number or as a column of
             the examples' own rates; None: the log is whole. What is predicted and measured is of the whole
             log (models.importance).
+        targets: labels beside the log's own, the click; each has a head beside the ranking model.
         content: name → images or texts whose features a sub-model embeds.
         items: look-up table of the ranked items (the ads); pre-rank needs it.
         policies: admission, expiry and eviction of rows: a TablePolicy for all embedding tables, or table →
@@ -107,6 +110,7 @@ class Pipeline:
     calibration: Calibration | None = None
     weight: Expr | None = None
     sampling: float | Expr | None = None
+    targets: Sequence[Target] = ()
     content: Mapping[str, Content] = field(default_factory=dict)
     items: Table | None = None
     policies: TablePolicy | Mapping[str, TablePolicy] | None = None
@@ -153,6 +157,7 @@ class Pipeline:
         check_contest(self.challengers, self.promotion)
         check_calibration(self.calibration, self.plan.sparse)
         _ = self.example_weights
+        check_targets(self.targets, self.log, self.rank, self.challengers)
         check_models(self.models, self.plan, self.content)
 
     # Features
@@ -250,6 +255,7 @@ class Pipeline:
             *([("calibration", self.calibration.by)] if self.calibration is not None else []),
             *([("dense", self.map_of_dense)] if self.map_of_dense else []),
             *([("weights", self.example_weights.meaning)] if self.example_weights is not None else []),
+            *([("targets", [target.meaning for target in self.targets])] if self.targets else []),
         )
         return hashlib.sha256("\n".join(map(repr, parts)).encode()).hexdigest()
 
@@ -272,11 +278,13 @@ class Pipeline:
 
     @property
     def learned(self) -> Pipeline:
-        """Copy of this pipeline whose source of examples also reads the columns of their weights."""
+        """Copy of this pipeline whose source of examples also reads the columns of weights and targets."""
         weights = self.example_weights
-        if weights is None:
+        more = {f"#{target.role}": target.label for target in self.targets}
+        more |= {} if weights is None else weights.columns
+        if not more and weights is None:
             return self
-        return self._with(FeaturePlan(self.plan.sparse, {**self.plan.dense, **weights.columns}))
+        return self._with(FeaturePlan(self.plan.sparse, {**self.plan.dense, **more}))
 
     def computed(self, materialized: Collection[str]) -> Pipeline:
         """Copy of this pipeline whose plan lacks the materialized features, which are read (see `select`)."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from livectr.ingest.language.promotion import Promotion
     from livectr.ingest.language.streams import Stream, label_join, labelled, recent
     from livectr.ingest.language.tables import Table
+    from livectr.ingest.language.targets import Target
     from livectr.ingest.operators.user import operator
     from livectr.ingest.pipeline import Field, Pipeline, load_pipeline
     from livectr.library.embeddings import read_embeddings
@@ -55,6 +56,7 @@ _HOMES = {
     "Stream": "livectr.ingest.language.streams",
     "Table": "livectr.ingest.language.tables",
     "TablePolicy": "livectr.ingest.language.policies",
+    "Target": "livectr.ingest.language.targets",
     "Trained": "livectr.library.training",
     "UserError": "livectr.system.errors",
     "features": "livectr.library.features",
@@ -95,6 +97,7 @@ __all__ = [
     "Stream",
     "Table",
     "TablePolicy",
+    "Target",
     "Trained",
     "UserError",
     "__version__",

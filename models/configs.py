@@ -22,12 +22,18 @@ class _Plan(Protocol):
     def fields(self) -> tuple[str, ...]: ...
 
 
+class _Target(Protocol):
+    @property
+    def role(self) -> str: ...
+
+
 class _Pipeline(Protocol):
     """Part of a pipeline that says which models it has, and which content they read.
 
     Attributes:
         models: role → configuration, or None for a role without a model.
         content: name → content, whose vectors a sub-model makes.
+        targets: beside the click; each has a head with the ranking model's configuration.
     """
 
     @property
@@ -36,6 +42,8 @@ class _Pipeline(Protocol):
     def content(self) -> Mapping[str, _Content]: ...
     @property
     def plan(self) -> _Plan: ...
+    @property
+    def targets(self) -> Sequence[_Target]: ...
 
 
 def head_roles(model: object) -> tuple[str, ...]:
@@ -58,6 +66,7 @@ def model_configs(pipeline: _Pipeline) -> dict[str, ModelConfig]:
     for role, config in pipeline.models.items():
         if isinstance(config, ModelConfig):
             configs[role] = config
+            configs |= {target.role: config for target in pipeline.targets if role == "rank"}
         elif isinstance(config, Hedge) and role == "rank":
             configs |= dict(zip(head_roles(config), config.heads, strict=True))
         elif config is not None or role == "rank":

@@ -39,3 +39,14 @@ def plain(label: Tensor) -> Lesson:
     """Lesson of labels f32[n] that are sure; above 1 (`models.losses.LATE`) is a click."""
     target = label.clamp(max=1.0)
     return Lesson(target, torch.ones_like(target))
+
+
+def counts(weights: Tensor, label: Tensor) -> Tensor:
+    """Examples f32[n] of the whole log that rows stand for.
+
+    Args:
+        weights: f32[n, 2], w and r of each row.
+        label: f32[n] in {0, 1}, of the click.
+    """
+    weight, rate = weights.T
+    return torch.where(label > 0.5, weight, weight / rate)

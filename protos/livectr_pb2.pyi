@@ -133,7 +133,7 @@ class Explanation(_message.Message):
     def __init__(self, index: _Optional[int] = ..., logit: _Optional[float] = ..., contributions: _Optional[_Iterable[float]] = ..., keys: _Optional[_Iterable[int]] = ..., cold_keys: _Optional[_Iterable[int]] = ..., scale: _Optional[float] = ..., shift: _Optional[float] = ..., head_logits: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class RankResponse(_message.Message):
-    __slots__ = ("request_id", "version", "model", "index", "pctr", "ecpm", "degraded", "degraded_reason", "side", "explanations")
+    __slots__ = ("request_id", "version", "model", "index", "pctr", "ecpm", "degraded", "degraded_reason", "side", "explanations", "targets")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -144,6 +144,7 @@ class RankResponse(_message.Message):
     DEGRADED_REASON_FIELD_NUMBER: _ClassVar[int]
     SIDE_FIELD_NUMBER: _ClassVar[int]
     EXPLANATIONS_FIELD_NUMBER: _ClassVar[int]
+    TARGETS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     version: int
     model: str
@@ -154,7 +155,16 @@ class RankResponse(_message.Message):
     degraded_reason: str
     side: str
     explanations: Explanations
-    def __init__(self, request_id: _Optional[str] = ..., version: _Optional[int] = ..., model: _Optional[str] = ..., index: _Optional[_Iterable[int]] = ..., pctr: _Optional[_Iterable[float]] = ..., ecpm: _Optional[_Iterable[float]] = ..., degraded: _Optional[bool] = ..., degraded_reason: _Optional[str] = ..., side: _Optional[str] = ..., explanations: _Optional[_Union[Explanations, _Mapping]] = ...) -> None: ...
+    targets: _containers.RepeatedCompositeFieldContainer[TargetScores]
+    def __init__(self, request_id: _Optional[str] = ..., version: _Optional[int] = ..., model: _Optional[str] = ..., index: _Optional[_Iterable[int]] = ..., pctr: _Optional[_Iterable[float]] = ..., ecpm: _Optional[_Iterable[float]] = ..., degraded: _Optional[bool] = ..., degraded_reason: _Optional[str] = ..., side: _Optional[str] = ..., explanations: _Optional[_Union[Explanations, _Mapping]] = ..., targets: _Optional[_Iterable[_Union[TargetScores, _Mapping]]] = ...) -> None: ...
+
+class TargetScores(_message.Message):
+    __slots__ = ("name", "probability")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PROBABILITY_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    probability: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, name: _Optional[str] = ..., probability: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class PreRankRequest(_message.Message):
     __slots__ = ("request_id", "context", "ids", "names", "top_k", "content", "version", "side")

@@ -192,7 +192,7 @@ def build(
         )
     evaluation = None
     if rank == 0:
-        evaluation = Evaluation(parts, items, labels, contest, hedger, calibrator, scales)
+        evaluation = Evaluation(parts, items, labels, contest, hedger, calibrator, scales, pipeline.targets)
     holds = Holds(publisher, gate, step)
     assembled = Parts(
         pipeline=pipeline,
@@ -220,7 +220,7 @@ def build(
         extract=stream.feed,
         exchange=setup.closed(ExchangeStage(step, heads, ahead=setup.world > 1 and tiers is None)),
         fetch=FetchStage(step),
-        learn=LearnStage(main, heads, weighted=pipeline.log.delayed == "fnw"),
+        learn=LearnStage(main, heads, weighted=pipeline.log.delayed == "fnw", targets=pipeline.targets),
         report=ReportStage(progress, evaluation, publisher),
         commits=_commits(assembled),
         push=publisher.push if publisher is not None else None,

@@ -35,6 +35,7 @@ class Report:
         measured_examples: number that the measures are of: those of the run, after a warm start without the
             examples of before.
         heads: role of a head of a hedge → its measures.
+        targets: name of a target → measures of its probability, that of the click included, by its label.
         hedge: role of a head → its weight; {} if the ranking model is no hedge.
         segments: number of the calibration's segments, of those judged by 500 clicks, and of these the lowest
             and highest calibration, raw and calibrated; {} without calibration.
@@ -82,6 +83,7 @@ class Report:
     prerank: dict[str, Any] = field(default_factory=dict)
     calibrated: dict[str, Any] = field(default_factory=dict)
     heads: dict[str, dict[str, Any]] = field(default_factory=dict)
+    targets: dict[str, dict[str, Any]] = field(default_factory=dict)
     hedge: dict[str, float] = field(default_factory=dict)
     segments: dict[str, Any] = field(default_factory=dict)
     contest: dict[str, Any] = field(default_factory=dict)

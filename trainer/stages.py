@@ -28,7 +28,7 @@ While the push holds a version, commits write checkpoints only. The last commit 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
@@ -36,10 +36,14 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
+from livectr.ingest.language.targets import Target
 from livectr.kernels.stream.join import FINAL_NEGATIVE
+from livectr.models.esmm import after_click
 from livectr.models.fnw import fake_negative_weighted
-from livectr.models.importance import plain, weighted
+from livectr.models.importance import counts, plain, weighted
+from livectr.models.losses import Lesson
 from livectr.trainer import telemetry
 from livectr.trainer.commits import Committer
 from livectr.trainer.delayed.heads import Heads
@@ -58,6 +62,10 @@ I64 = npt.NDArray[np.int64]
 if TYPE_CHECKING:  # redis is imported where something is published
     from livectr.trainer.publish.publisher import Publisher
     from livectr.trainer.publish.push import PushStage
+
+
+Given = Callable[[Mapping[str, Tensor], Mapping[str, Lesson] | None, slice], Mapping[str, Lesson]]
+"""Function of logits, of lessons by which late labels are learned, and of the slice of a batch's rows."""
 
 
 class Stage(Protocol):
@@ -178,12 +186,20 @@ class LearnStage:
 
     Args:
         weighted: the loss is fake-negative weighted (`models.fnw`).
+        targets: labels beside the click, in the order of a batch's.
     """
 
     depth = in_flight = 0
 
-    def __init__(self, main: Learner, heads: Heads | None = None, *, weighted: bool = False) -> None:
-        self._main, self._heads, self._weighted = main, heads, weighted
+    def __init__(
+        self,
+        main: Learner,
+        heads: Heads | None = None,
+        *,
+        weighted: bool = False,
+        targets: Sequence[Target] = (),
+    ) -> None:
+        self._main, self._heads, self._weighted, self._targets = main, heads, weighted, tuple(targets)
 
     def __call__(self, ready: Exchanged | None) -> Learned | None:
         """Learn a batch, and return it with the scores that it got before; None: nothing to learn."""
@@ -209,16 +225,10 @@ class LearnStage:
 
     def _teach_parts(self, batch: Batch, bounds: I64) -> TeachPart | None:
         """`_teach` of the batches of a block."""
-        taught, given = self._taught_parts(batch, bounds), batch.weights
+        taught, given = self._taught_parts(batch, bounds), self._given(batch)
         if given is None:
             return taught
-        weights = torch.from_numpy(given)
-        if taught is None:
-            labels = torch.from_numpy(batch.outcome.astype(np.float32))
-            return lambda logits, rows: dict.fromkeys(logits, weighted(plain(labels[rows]), weights[rows]))
-        return lambda logits, rows: {
-            role: weighted(own, weights[rows]) for role, own in taught(logits, rows).items()
-        }
+        return lambda logits, rows: given(logits, None if taught is None else taught(logits, rows), rows)
 
     def _taught_parts(self, batch: Batch, bounds: I64) -> TeachPart | None:
         """`_taught` of the batches of a block."""
@@ -234,14 +244,37 @@ class LearnStage:
 
     def _teach(self, ready: Exchanged) -> Teach | None:
         """Lessons of a batch for the main model; None: its labels are all that it learns from."""
-        taught, given = self._taught(ready), ready.batch.weights
+        taught, given = self._taught(ready), self._given(ready.batch)
         if given is None:
             return taught
-        weights = torch.from_numpy(given)
-        if taught is None:
-            lesson = weighted(plain(torch.from_numpy(ready.batch.outcome.astype(np.float32))), weights)
-            return lambda logits: dict.fromkeys(logits, lesson)
-        return lambda logits: {role: weighted(own, weights) for role, own in taught(logits).items()}
+        return lambda logits: given(logits, None if taught is None else taught(logits), slice(None))
+
+    def _given(self, batch: Batch) -> Given | None:
+        """Lessons with the weights and targets that the rows give; None: they give neither."""
+        if batch.weights is None and batch.targets is None:
+            return None
+        labels = torch.from_numpy(batch.outcome.astype(np.float32))
+        targets = None if batch.targets is None else torch.from_numpy(batch.targets)
+        weights = None if batch.weights is None else torch.from_numpy(batch.weights)
+
+        def given(
+            logits: Mapping[str, Tensor], taught: Mapping[str, Lesson] | None, rows: slice
+        ) -> dict[str, Lesson]:
+            found = dict(taught or dict.fromkeys(logits, plain(labels[rows])))
+            if weights is not None:
+                found = {role: weighted(lesson, weights[rows]) for role, lesson in found.items()}
+            for t, target in enumerate(self._targets):
+                assert targets is not None
+                came = targets[rows, t].contiguous()
+                lesson = plain(came)
+                if target.after is not None:
+                    lesson = after_click(logits["rank"], logits[target.role], came)
+                if weights is not None:
+                    lesson = lesson._replace(importance=counts(weights[rows], labels[rows]))
+                found[target.role] = lesson
+            return found
+
+        return given
 
     def _taught(self, ready: Exchanged) -> Teach | None:
         """Lessons by the way in which late labels are learned; None: labels are final, or taken as such."""

@@ -76,7 +76,7 @@ class WeightExtractor:
                 if expr is None:
                     continue
                 what = f"the {'weight' if name == WEIGHT else 'sampling rate'} {expr}"
-                null = _nulls(rows, expr)
+                null = nulls(rows, expr)
                 outside = (dense[:, self._places[IN_RANGE + name]] == 0) & ~null
                 said = {
                     f"{what} is null; fill_null(column, value) stands in for a null": null,
@@ -87,7 +87,7 @@ class WeightExtractor:
         return Weights(values, wrong)
 
 
-def _nulls(rows: pa.RecordBatch, expr: Expr) -> Mask:
+def nulls(rows: pa.RecordBatch, expr: Expr) -> Mask:
     """bool[b], rows in which a column of an expression is null, and has no fill."""
     null = np.zeros(rows.num_rows, np.bool_)
     for root in roots_of(expr):

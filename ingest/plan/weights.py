@@ -98,9 +98,9 @@ class ExampleWeights:
         """Values of a row, and beside each whether it is in range: operators overflow, and give NaN."""
         dense: dict[str, Expr] = {}
         if self.weight is not None:
-            dense |= {WEIGHT: self.weight, IN_RANGE + WEIGHT: _within(self.weight, 0.0, LARGEST_WEIGHT)}
+            dense |= {WEIGHT: self.weight, IN_RANGE + WEIGHT: within(self.weight, 0.0, LARGEST_WEIGHT)}
         if self.rate is not None:
-            dense |= {RATE: self.rate, IN_RANGE + RATE: _within(self.rate, LEAST_RATE, 1.0)}
+            dense |= {RATE: self.rate, IN_RANGE + RATE: within(self.rate, LEAST_RATE, 1.0)}
         return FeaturePlan({}, dense)
 
     @property
@@ -114,6 +114,6 @@ WEIGHT, RATE, IN_RANGE = "weight", "rate", "in range: "
 """Names of the values in `ExampleWeights.plan`."""
 
 
-def _within(x: Expr, least: float, most: float) -> Expr:
+def within(x: Expr, least: float, most: float) -> Expr:
     """Bool expression; false for NaN."""
     return (x >= least) & (x <= most)

@@ -23,7 +23,13 @@ from livectr.analysis.paired_runs import PairedRuns, common
 from livectr.console import make_console
 from livectr.system.errors import ConfigError
 from livectr.trainer.quality.metrics import LAST, Quality, bounded, example_losses, quality
-from livectr.trainer.quality.predictions import is_prediction_log, read_predictions, roles_of, weights_of
+from livectr.trainer.quality.predictions import (
+    is_prediction_log,
+    label_of,
+    read_predictions,
+    roles_of,
+    weights_of,
+)
 from livectr.trainer.quality.seen import is_cold
 
 MEASURES = {
@@ -202,7 +208,7 @@ def _of_predictions(a: NDArray[np.void], b: NDArray[np.void]) -> Iterator[Row]:
     start = int(len(a) * (1 - LAST))
     for model in (role for role in roles_of(a) if role in roles_of(b)):
         for of, part in (("all", slice(None)), ("last", slice(start, None))):
-            label = a["label"][part].astype(np.float32)
+            label = label_of(a[part], model).astype(np.float32)
             x, y = a[model][part], b[model][part]
             # Cold by the first run's counts, so that both runs are measured on the same examples.
             cold = is_cold(a["seen"][part])

@@ -23,7 +23,15 @@ from livectr.analysis.compare import MEASURES, Z95, differences
 from livectr.analysis.plots import bars, check_plot, curve
 from livectr.system.errors import ConfigError
 from livectr.trainer.quality.metrics import LAST, Quality, gauc_error
-from livectr.trainer.quality.predictions import Records, quality_of, read_predictions, roles_of, weights_of
+from livectr.trainer.quality.predictions import (
+    Records,
+    label_of,
+    quality_of,
+    read_predictions,
+    roles_of,
+    targets_of,
+    weights_of,
+)
 from livectr.trainer.quality.seen import COLD, is_cold
 
 PERIODS_S = (1, 10, 60, 300, 600, 1800, 3600, 6 * 3600, 86_400, 7 * 86_400)
@@ -134,7 +142,8 @@ def lifts_of(name: str, held: Records) -> Iterator[Lift]:
     """Lifts of the ranking model over each shadow of a log."""
     roles = roles_of(held)
     end = slice(int(len(held) * (1 - LAST)), None)
-    for shadow in (role for role in roles if role not in ("rank", "prerank") and "rank" in roles):
+    others = ("rank", "prerank", *targets_of(held))
+    for shadow in (role for role in roles if role not in others and "rank" in roles):
         for of, part in (("all", held), ("last", held[end])):
             label, cold = part["label"].astype(np.float32), is_cold(part["seen"])
             pair = part[shadow], part["rank"]
@@ -200,7 +209,8 @@ def _bars(path: Path, logs: Mapping[str, Records], measure: str) -> None:
             part = held[is_cold(held["seen"])] if measure == "cold_gauc" else held
             error = float("nan")
             if measure in ("gauc", "cold_gauc"):
-                error = gauc_error(part["user"], part[model], part["label"], weight=weights_of(part))
+                label = label_of(part, model).astype(np.float32)
+                error = gauc_error(part["user"], part[model], label, weight=weights_of(part))
             spreads.append(Z95 * error)
     bars(path, f"{MEASURES[measure]} of the whole log", labels, values, spreads, MEASURES[measure])
 

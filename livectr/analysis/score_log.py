@@ -30,6 +30,7 @@ from livectr.analysis.partition_batches import by_partition
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.dead_letters.usable import judge
 from livectr.ingest.extract.extractor import Extractor
+from livectr.ingest.extract.targets import TargetExtractor
 from livectr.ingest.extract.weights import WeightExtractor, counts_of
 from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
@@ -54,6 +55,7 @@ from livectr.trainer.quality.predictions import (
     read_predictions,
     records,
     roles_of,
+    targets_of,
     weights_of,
 )
 from livectr.trainer.quality.seen import NOT_COUNTED, ItemCounts
@@ -68,6 +70,7 @@ REPORT_S = 30.0
 """Seconds between lines of progress."""
 
 Places = npt.NDArray[np.void]
+F32 = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -238,8 +241,11 @@ class _Scores:
         if pipeline.items is not None:
             self._items = ItemCounts()
             self._items.load(restored.state(ItemCounts.kind))
-        self._roles = (ROLE,) if pipeline.calibration is None else (ROLE, CALIBRATED)
-        self._held: list[Records] = [np.empty(0, layout(self._roles, weighted=weights is not None))]
+        self._targets = TargetExtractor(pipeline.targets) if pipeline.targets else None
+        own = [target.role for target in pipeline.targets]
+        self._roles = (ROLE, *own, *([] if pipeline.calibration is None else [CALIBRATED]))
+        columns = layout(self._roles, weighted=weights is not None, targets=own)
+        self._held: list[Records] = [np.empty(0, columns)]
         self._places: list[Places] = [np.empty(0, PLACE)]
         self._late: list[npt.NDArray[np.bool_]] = [np.empty(0, np.bool_)]
         self._rows, self._reported = 0, time.monotonic()
@@ -252,14 +258,23 @@ class _Scores:
         if self._weights is not None:
             weights = self._weights(batch.columns)
             failed = failed | weights.failed
+        labels = None if self._targets is None else self._targets(batch.columns)
+        for wrong in () if labels is None else labels.wrong.values():
+            failed = failed | wrong
         good = np.flatnonzero(~failed & ~batch.final)
         self.failed += int(np.count_nonzero(failed & ~batch.final))
         if not len(good):
             return
         features = features.take(good)
-        logits = {ROLE: self._scorer.logits(features)}
+        logits, came = {ROLE: self._scorer.logits(features)}, dict[str, F32]()
+        click = self._scorer.calibrated(features, logits[ROLE])
+        of_targets = self._scorer.target_logits(features, click).astype(np.float32)
+        for t, (target, own) in enumerate(zip(self._scorer.targets, of_targets, strict=True)):
+            assert labels is not None
+            logits[target.role] = own
+            came[target.role] = (labels.bits[good] >> t & 1).astype(np.float32)
         if CALIBRATED in self._roles:
-            logits[CALIBRATED] = self._scorer.calibrated(features, logits[ROLE]).astype(np.float32)
+            logits[CALIBRATED] = click.astype(np.float32)
         seen = np.full(len(batch), NOT_COUNTED, np.uint32)
         if self._items is not None:
             seen = self._items.learned(batch.item)
@@ -274,6 +289,7 @@ class _Scores:
                 label=batch.label[good],
                 segment=self._scorer.segments(features),
                 weight=None if weights is None else counts_of(weights.values[good], batch.label[good]),
+                targets=came,
             )
         )
         places = np.empty(len(good), PLACE)
@@ -347,7 +363,8 @@ def _check_some(scored: Scored, scoring: Scoring) -> None:
 
 def _write(folder: Path, held: Records, places: Places, scored: Scored) -> None:
     weighted = weights_of(held) is not None
-    with PredictionLog(folder / PREDICTIONS, roles_of(held), weighted=weighted) as log:
+    own = targets_of(held)
+    with PredictionLog(folder / PREDICTIONS, roles_of(held), weighted=weighted, targets=own) as log:
         for start in range(0, len(held), COPIED_ROWS):
             log.append(held[start : start + COPIED_ROWS])
         log.sync()

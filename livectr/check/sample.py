@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from livectr.ingest.chunks import TopicPartition
 from livectr.ingest.dead_letters.letters import EXAMPLE, DeadLetters, Reason
 from livectr.ingest.dead_letters.usable import TopicRows
 from livectr.ingest.extract.extractor import Extractor
+from livectr.ingest.extract.targets import TargetExtractor
 from livectr.ingest.extract.weights import WeightExtractor
 from livectr.ingest.hints import SOME_UNMATCHED
 from livectr.ingest.join.apart import Apart, apart_of
@@ -200,17 +202,20 @@ def _read(pipeline: Pipeline, source: str, rows: int, letters: FirstLetters) -> 
 
 
 def _weigh(pipeline: Pipeline, parts: list[Examples], letters: FirstLetters) -> None:
-    """Write dead letters of the rows whose weights cannot be used."""
-    if (weights := pipeline.example_weights) is None:
-        return
-    extract, topic = WeightExtractor(weights), pipeline.log.impressions.topic
-    for part in parts:
+    """Write dead letters of the rows whose weights or targets cannot be used."""
+    extractors: list[tuple[Reason, WeightExtractor | TargetExtractor]] = []
+    if (weights := pipeline.example_weights) is not None:
+        extractors.append((Reason.BAD_WEIGHT, WeightExtractor(weights)))
+    if pipeline.targets:
+        extractors.append((Reason.BAD_LABEL, TargetExtractor(pipeline.targets)))
+    topic = pipeline.log.impressions.topic
+    for part, (reason, extract) in product(parts, extractors):
         for sentence, wrong in extract(part.columns).wrong.items():
             letters.rows.add(topic, 0, {sentence: int(np.count_nonzero(wrong))})
             for row in np.flatnonzero(wrong).tolist():
                 place = (topic, int(part.partition[row]), EXAMPLE, int(part.instance[row]))
                 values = json.dumps(part.columns.slice(row, 1).to_pylist()[0], default=repr)
-                letters.write(place, Reason.BAD_WEIGHT, sentence, values.encode())
+                letters.write(place, reason, sentence, values.encode())
 
 
 def _unexplained(stats: SourceStats, ahead: int, clicks: str) -> bool:

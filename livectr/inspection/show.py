@@ -87,6 +87,9 @@ def show_pipeline(
         console.print(f"predictions are calibrated {by}, over {clicks} clicks", highlight=False)
     if (weights := pipeline.example_weights) is not None:
         console.print(f"weights  {weights}", highlight=False)
+    for target in pipeline.targets:
+        after = f", after a {target.after}" if target.after else ""
+        console.print(f"target   {target.name}: {target.label}{after}", highlight=False)
     if pipeline.challengers:
         rule = pipeline.promotion
         console.print(

@@ -107,6 +107,7 @@ def _quality(report: Report) -> Table:
     own = {name: getattr(report, name) for name in MEASURES} | {"examples": measured}
     models: dict[str, Mapping[str, Any]] = {"rank": own | {"last_20_percent": report.last_20_percent}}
     models |= {"calibrated": report.calibrated} if report.calibrated else {}
+    models |= {f"rank.{name}": of for name, of in report.targets.items()}
     models |= report.heads | report.challengers | report.shadows
     if report.prerank:
         models["prerank"] = report.prerank

@@ -42,6 +42,7 @@ from livectr.models.weights import loaded
 from livectr.store.calibration import SegmentMaps
 from livectr.store.hedge import mixed
 from livectr.store.layout import CONTENT
+from livectr.store.targets import after_click
 from livectr.system.errors import ConfigError
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.content.contents import FOLDER
@@ -65,6 +66,7 @@ def score(
     *,
     tables: Mapping[str, Any] | None = None,
     content: Mapping[str, str | Path] | None = None,
+    target: str | None = None,
 ) -> F64:
     """Predict the click probability of rows with the ranking model (the champion) of a checkpoint.
 
@@ -78,6 +80,7 @@ def score(
         tables: as of `livectr.features`.
         content: name of a content → folder of its features; by default the folder beside the checkpoint. Ids
             that are in none get the learned "absent" vector.
+        target: name of a target, whose probability is predicted in place of the click's.
 
     Returns:
         float64[n] in the order of the rows, between 0 and 1.
@@ -90,12 +93,17 @@ def score(
         >>> livectr.score(pipeline, "checkpoint", [{"user_id": 7, "ad_id": 3}])
     """
     pipeline = to_pipeline(pipeline)
+    names = [each.name for each in pipeline.targets]
+    if target is not None and target not in names:
+        raise ConfigError(
+            f"score: {target!r} is no target of the pipeline; it has {', '.join(names) or 'none'}"
+        )
     columns = root_columns(pipeline, rows, tables)
     with open_checkpoint(checkpoint, pipeline) as restored:
         scorer = CheckpointScorer(
             pipeline, restored, {name: Path(path) for name, path in (content or {}).items()}
         )
-    return scorer.pctr(columns)
+    return scorer.pctr(columns) if target is None else scorer.probability(columns, target)
 
 
 class CheckpointScorer:
@@ -112,6 +120,7 @@ class CheckpointScorer:
         champion: role of the ranking model.
         tables: name → embedding table, values without optimiser state.
         statistics: running statistics of the features.
+        targets: of the pipeline.
 
     Raises:
         ConfigError: a folder belongs to no content of the pipeline.
@@ -134,6 +143,8 @@ class CheckpointScorer:
         configs = model_configs(pipeline)
         self._heads = head_roles(pipeline.rank) if self.champion == ROLE else ()
         roles = self._heads or (self.champion,)
+        self.targets = pipeline.targets
+        roles += tuple(target.role for target in self.targets)
         roles += (PRERANK,) if prerank and PRERANK in configs else ()
         kept = {role.partition(".")[0] for role in roles}
         layout = values_only(row_segments(configs), kept, pipeline.row_values)
@@ -172,6 +183,31 @@ class CheckpointScorer:
         with np.errstate(over="ignore"):  # of a logit below -709: the probability is 0
             pctr: F64 = 1.0 / (1.0 + np.exp(-logits))
         return pctr
+
+    def probability(self, columns: pa.RecordBatch, target: str) -> F64:
+        """Probabilities float64[n] of a target of rows of the plan's roots."""
+        place = [each.name for each in self.targets].index(target)
+        parts = [
+            self.target_logits(features, self.calibrated(features, self.logits(features)))[place]
+            for features in extracted(self._plan, columns, self.statistics)
+            if features.rows
+        ]
+        logits = np.concatenate([*parts, np.empty(0)])
+        found: F64 = 1.0 / (1.0 + np.exp(-np.clip(logits, -700, 700)))
+        return found
+
+    def target_logits(self, features: Features, click: F64) -> F64:
+        """Logits f64[T, B] of the probabilities of all targets.
+
+        Args:
+            features: of B rows, at least one.
+            click: logits f64[B] of the click, calibrated.
+        """
+        found = np.empty((len(self.targets), len(click)))
+        for place, target in enumerate(self.targets):
+            own = self.logits(features, target.role)
+            found[place] = own if target.after is None else after_click(click, own)
+        return found
 
     def column_logits(self, columns: pa.RecordBatch) -> F64:
         """Calibrated logits float64[n] of rows of the plan's roots; see `logits`."""

@@ -37,12 +37,19 @@ class Answer:
         version: that the reply names.
         values: f64[n] in the order of the candidates: pCTR, or the scores of pre-rank. NaN: the reply leaves
             the candidate out, or is no answer to the request.
+        targets: f64[T, n], probabilities of the targets in the same order; T is 0 for pre-rank.
     """
 
     request: Request
     names: Names
     version: int
     values: F64
+    targets: F64
+
+    @property
+    def all(self) -> F64:
+        """f64[1 + T, n], of the click or pre-rank, then of the targets."""
+        return np.concatenate([self.values[None], self.targets])
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,12 @@ def answer_of(request: Request, names: Names, reply: Any) -> Answer:
     ordered = whole and not (np.diff(keys) > 0).any() and np.allclose(keys, found)  # every bid is 1
     if ordered:
         values[index] = found
-    return Answer(request, names, reply.version, values)
+    of = [] if request.kind == PRERANK else reply.targets
+    targets = np.full((len(of), len(request)), np.nan)
+    for row, one in zip(targets, of, strict=True):
+        if ordered and len(one.probability) == len(index):
+            row[index] = one.probability
+    return Answer(request, names, reply.version, values, targets)
 
 
 class Judge:
@@ -124,15 +136,15 @@ class Judge:
 
     def _judgement(self, answer: Answer, logits: F64, different: Bools, unsure: Bools) -> Judgement:
         values, seen = self._values(answer, logits), ~unsure
-        scores = answer.values if answer.request.kind == PRERANK else _logit(answer.values)
-        apart = np.abs(np.stack([values - answer.values, logits - scores]))[:, seen]
-        most = apart.max(axis=1, initial=0.0)  # NaN where a reply was no answer
-        return Judgement(answer, values, different, unsure, float(most[0]), float(most[1]))
+        scores = answer.all if answer.request.kind == PRERANK else _logit(answer.all)
+        apart = np.abs(np.stack([values - answer.all, logits - scores]))[:, :, seen]
+        most = apart.max(axis=(1, 2), initial=0.0)  # NaN where a reply was no answer
+        return Judgement(answer, values[0], different, unsure, float(most[0]), float(most[1]))
 
     def _differs(self, answer: Answer, logits: F64) -> Bools:
         values = self._values(answer, logits)
         scale = np.maximum(1.0, np.abs(values))  # 1 for a pCTR
-        differs: Bools = ~(np.abs(values - answer.values) <= self._tolerance * scale)
+        differs: Bools = np.any(~(np.abs(values - answer.all) <= self._tolerance * scale), axis=0)
         return differs
 
     def _values(self, answer: Answer, logits: F64) -> F64:
@@ -140,7 +152,7 @@ class Judge:
         return values
 
     def _logits(self, answers: Sequence[Answer], values: Values) -> list[F64]:
-        """Logits f64[n] of each answer's request by the checkpoint."""
+        """Logits f64[1 + T, n] of each answer's request by the checkpoint."""
         found: dict[int, F64] = {}
         for kind in {answer.request.kind for answer in answers}:
             places = [i for i, answer in enumerate(answers) if answer.request.kind == kind]
@@ -154,27 +166,28 @@ class Judge:
                 lists = [next(iter(answers[i].request.candidates.values())) for i in places]
                 keys = np.concatenate([key_of(pa.array(items)) for items in lists])
             logits = self._score(pa.Table.from_batches(parts), kind, keys)
-            found |= dict(zip(places, np.split(logits, ends[:-1]), strict=True))
+            found |= dict(zip(places, np.split(logits, ends[:-1], axis=1), strict=True))
         return [found[i] for i in range(len(answers))]
 
     def _score(self, columns: pa.Table, kind: str, items: I64 | None) -> F64:
-        """Logits f64[n] of rows, at least one, of pre-rank with items' keys i64[n]; counts their keys."""
+        """Logits f64[1 + T, n] of rows, at least one, of pre-rank with items' keys i64[n]; counts keys."""
         plan, scorer = self._pipeline.plan, self._scorer
         (batch,) = columns.combine_chunks().to_batches()
         parts, done = [], 0
         for features in extracted(plan, batch, scorer.statistics):
             if items is None:
-                logits = scorer.calibrated(features, scorer.logits(features))
+                click = scorer.calibrated(features, scorer.logits(features))
+                logits = np.concatenate([click[None], scorer.target_logits(features, click)])
             else:
                 ranked = scorer.prerank_logits(features, items[done : done + features.rows])
-                logits = ranked.astype(np.float64)
+                logits = ranked.astype(np.float64)[None]
             done += features.rows
             parts.append(logits)
             for spec in self._pipeline.fields:
                 keys = features.field(spec.index)[1]
                 self.keys += len(keys)
                 self.known += int(np.count_nonzero(scorer.tables[spec.table].find(keys) != MISSING_ROW))
-        return np.concatenate(parts)
+        return np.concatenate(parts, axis=1)
 
 
 def _logit(values: F64) -> F64:

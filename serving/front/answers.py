@@ -12,10 +12,15 @@ Row = dict[str, Any]
 
 
 def ranked(answer: pb.RankResponse, candidates: Mapping[str, Sequence[Any]]) -> list[Row]:
-    """Candidates, best first: their columns, pCTR and expected revenue."""
+    """Candidates, best first: their columns, pCTR, expected revenue, and probabilities of targets."""
     return [
-        {**{n: values[i] for n, values in candidates.items()}, "pctr": pctr, "ecpm": ecpm}
-        for i, pctr, ecpm in zip(answer.index, answer.pctr, answer.ecpm, strict=True)
+        {
+            **{n: values[i] for n, values in candidates.items()},
+            "pctr": pctr,
+            "ecpm": ecpm,
+            **{f"p_{target.name}": target.probability[place] for target in answer.targets},
+        }
+        for place, (i, pctr, ecpm) in enumerate(zip(answer.index, answer.pctr, answer.ecpm, strict=True))
     ]
 
 

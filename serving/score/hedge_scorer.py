@@ -15,6 +15,7 @@ from livectr.models.forward import ItemFeatures
 from livectr.serving.score.inputs import FieldVectors, Lists
 from livectr.serving.score.plan_stages import FieldOrder
 from livectr.serving.score.rank_scorer import RankScorer
+from livectr.serving.score.target_scorer import TargetScorer
 from livectr.store.hedge import WEIGHTS, mixed, published_weights
 from livectr.store.layout import F32
 
@@ -57,5 +58,7 @@ def scorer_of(
     pipeline: Pipeline, dense: Mapping[str, Tensor], champion: str, items: ItemFeatures
 ) -> RankScorer:
     """Ranking model of a version; arguments and errors as of `RankScorer`."""
+    if pipeline.targets:
+        return TargetScorer(pipeline, dense)
     heads = head_roles(pipeline.rank) if champion == "rank" else ()
     return HedgeScorer(pipeline, dense, heads) if heads else RankScorer(pipeline, dense, champion, items)

@@ -50,12 +50,13 @@ def split_plan(pipeline: Pipeline) -> SplitPlan | None:
 
     Vectors that a model reads apart from its first layer, for attention, are not in a partial result: their
     fields are in the rest, and so is the field of the calibration's segments. A model that only torch
-    computes keeps none, nor does a hedge.
+    computes keeps none, nor does a hedge or one with targets.
     """
     column, plan = pipeline.item_column, pipeline.plan
     configs = [config for config in pipeline.contenders.values() if isinstance(config, ModelConfig)]
     if (
         column is None
+        or pipeline.targets
         or head_roles(pipeline.rank)
         or not all(_compiled(pipeline, config) for config in configs)
     ):

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,6 +86,7 @@ class RankScores(NamedTuple):
         counts: i64[m + 1], click probabilities of a packed reply by the bounds of their histogram.
         total: sum of these probabilities.
         lines: scale and shift f32[n] of the logits' calibration; None: they are not calibrated.
+        targets: name of a target → probabilities f64[n].
     """
 
     version: int
@@ -97,6 +99,7 @@ class RankScores(NamedTuple):
     counts: I64 | None = None
     total: float = 0.0
     lines: tuple[F32, F32] | None = None
+    targets: Mapping[str, F64] = MappingProxyType({})
 
     @property
     def pctr(self) -> F64:
@@ -256,7 +259,8 @@ class Ranker:
         complete = complete and lookup.complete
         lines = scorer.lines(*plan.ordered(inputs.features))
         number, size = lookup.version.number, len(logits)
-        return RankScores(number, scorer.name, size, logits, complete, inputs, lines=lines)
+        targets = scorer.targets(inputs, logits, lines)
+        return RankScores(number, scorer.name, size, logits, complete, inputs, lines=lines, targets=targets)
 
     def close(self) -> None:
         """Write what is left of the served log."""
@@ -291,6 +295,10 @@ class Ranker:
         message = pb.RankResponse(
             request_id=request.request_id, version=scores.version, model=scores.model, explanations=explained
         )
+        if scores.targets:
+            best = np.argsort(-request.bids * scores.pctr, kind="stable")
+            for name, probability in scores.targets.items():
+                message.targets.add(name=name, probability=probability[best])
         if not scores.complete:
             mark_degraded(message, ROLE, self._follower.reader.problem)
         return Reply(message, fields)

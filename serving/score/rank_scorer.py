@@ -22,7 +22,7 @@ from livectr.models.configs import model_configs
 from livectr.models.forward import ItemFeatures, compiled_forward
 from livectr.models.inputs import Columns, Gathered
 from livectr.serving.deadlines import CALL
-from livectr.serving.score.inputs import FieldVectors, Lists, ragged, slices
+from livectr.serving.score.inputs import FieldVectors, Lists, ModelInputs, ragged, slices
 from livectr.serving.score.plan_stages import FieldOrder
 from livectr.serving.score.published import loaded_role, published_statistics, served_slices
 from livectr.serving.score.snapshots import Snapshots
@@ -31,6 +31,7 @@ from livectr.serving.version.loader import ModelVersion
 from livectr.serving.version.near_cache import NearCache
 from livectr.store.calibration import PREFIX, SegmentMaps
 from livectr.store.layout import F32
+from livectr.store.targets import F64
 from livectr.system.errors import MismatchError
 
 _COPIED_BYTES = 8 << 20
@@ -90,6 +91,16 @@ class RankScorer(Snapshots[Snapshot]):
         self.statistics = published_statistics(pipeline, dense)
         self.maps = SegmentMaps.from_arrays({n: t.numpy() for n, t in dense.items() if n.startswith(PREFIX)})
         self._segment = pipeline.segment_field
+
+    def targets(self, inputs: ModelInputs, click: F32, lines: tuple[F32, F32] | None) -> dict[str, F64]:
+        """Name of a target → probabilities f64[B] of B rows; a model without targets has none.
+
+        Args:
+            inputs: of the rows.
+            click: logits f32[B] of `logits`.
+            lines: scale and shift f32[B] of their calibration; None: they are not calibrated.
+        """
+        return {}
 
     @property
     def partial_size(self) -> int:

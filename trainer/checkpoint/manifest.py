@@ -153,6 +153,7 @@ def identity_of(pipeline: Pipeline, seed: int) -> dict[str, Any]:
         "shadow models": repr(list(pipeline.shadows.items())),
         **({"calibration": repr(pipeline.calibration.by)} if pipeline.calibration is not None else {}),
         **({"weights": list(weights.meaning)} if weights is not None else {}),
+        **({"targets": repr([t.meaning for t in pipeline.targets])} if pipeline.targets else {}),
         "table policies": repr(sorted(pipeline.table_policies.items())),
         "seed": seed,
         "fingerprint": pipeline.fingerprint,

@@ -138,7 +138,7 @@ class DesStep:
         self.collectives = self._ahead = collectives or Collectives()
         self.rank, self.device = self.collectives.rank, self.collectives.device
         self.copies = HostCopies(self.device)
-        taught = pipeline.example_weights is not None
+        taught = pipeline.example_weights is not None or bool(pipeline.targets)
         self._loss: Loss = weighted_cross_entropy if taught else LOSSES[pipeline.log.delayed]
         self._late = LOSSES[pipeline.log.delayed] is weighted_cross_entropy
         self._labels = (0.0, 1.0, LATE) if pipeline.log.provisional else (0.0, 1.0)
@@ -546,8 +546,7 @@ class DesStep:
         shift, sure = dict.fromkeys(self.models, 0.0), dict(self._sure)
         first = not (self.dense.steps or self._biases_trained)
         if first:
-            counts = None if lessons is None else next(iter(lessons.values())).counts
-            shift = dict.fromkeys(shift, first_shift(scores()[1], None if counts is None else counts.numpy()))
+            shift = {role: self._first_shift(scores()[1], (lessons or {}).get(role)) for role in shift}
         for role, lesson in (lessons or {}).items() if self._late else ():
             moved, count = fitted_shift(self.models[role].bias.item(), lesson, sure[role])
             shift[role] = shift[role] if first else moved
@@ -555,6 +554,17 @@ class DesStep:
         if first or (lessons and self._late):
             move_biases(self.models, shift)
         return shift, sure
+
+    def _first_shift(self, label: F32, lesson: Lesson | None) -> float:
+        """Shift of a role's bias by the first batch."""
+        if lesson is None:
+            return first_shift(label)
+        counts = lesson.counts
+        if self._late:  # targets of late labels are what a model makes of them
+            return first_shift(label, None if counts is None else counts.numpy())
+        if not (lesson.weight == 1).all():
+            counts = lesson.weight if counts is None else counts * lesson.weight
+        return first_shift(lesson.target.numpy(), None if counts is None else counts.numpy())
 
     def _set_rates(self) -> None:
         """Set every role's learning rates by its schedule and the number of steps."""

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from livectr.ingest.extract.weights import counts_of
+from livectr.ingest.language.targets import Target
 from livectr.ingest.plan.segments import NO_SEGMENT
+from livectr.store.targets import after_click
 from livectr.trainer.des.result import StepResult
 from livectr.trainer.part import F32, I64, Part, Scored
 from livectr.trainer.quality.calibrator import Calibrator
@@ -40,6 +42,7 @@ class Evaluation:
         hedger: mixes the logits of the heads; None: the ranking model is no hedge.
         calibrator: maps logits before their examples are counted in it; None: nothing is calibrated.
         scales: scale the examples' weights; None: each counts once.
+        targets: labels beside the click, in the order of a batch's.
     """
 
     parts: Sequence[Part]
@@ -49,6 +52,7 @@ class Evaluation:
     hedger: Hedger | None = None
     calibrator: Calibrator | None = None
     scales: Scales | None = None
+    targets: Sequence[Target] = ()
 
     @property
     def by_step(self) -> bool:
@@ -82,6 +86,10 @@ class Evaluation:
         weight = None if batch.weights is None else counts_of(batch.weights[batch.sequence], label)
         if segment is None and self.calibrator is not None:
             segment = np.full(len(batch), NO_SEGMENT)
+        came: dict[str, F32] = {}
+        if batch.targets is not None:
+            in_sequence = batch.targets[batch.sequence]
+            came = {target.role: in_sequence[:, t] for t, target in enumerate(self.targets)}
         seen = np.full(len(batch), NOT_COUNTED, np.uint32)
         if self.items is not None:
             seen[~batch.late] = self.items.seen(batch.item[~batch.late])
@@ -97,6 +105,7 @@ class Evaluation:
                 label=label[rows],
                 segment=of_rows,
                 weight=None if weight is None else weight[rows],
+                targets={role: label[rows] for role, label in came.items()},
             )
             if self.labels is not None:
                 ends = np.array([0, len(scored)]) if bounds is None else bounds
@@ -128,7 +137,10 @@ class Evaluation:
         if self.calibrator is not None and segment is not None:
             calibrated = self.calibrator.calibrated(logits[self.champion], segment, self.champion)
             logits = {**logits, CALIBRATED: calibrated}
-        return logits
+        click = logits.get(CALIBRATED, logits[self.champion])
+        after = {target.role for target in self.targets if target.after is not None}
+        whole = {role: after_click(click, logits[role]).astype(np.float32) for role in after}
+        return {role: whole.get(role, z) for role, z in logits.items()} if whole else logits
 
     def finish(self, step: int) -> None:
         """Evaluate what waits, at the end of the logs: the labels of all examples are final."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -271,7 +272,7 @@ class ClickRates:
 
 _LOGIT = "logit."
 """Beginning of the name of a model's logits in the state of a window."""
-_WEIGHT = "weight"
+_WEIGHT, _LABEL = "weight", "label."
 
 
 class SlidingWindow:
@@ -282,10 +283,17 @@ class SlidingWindow:
         roles: models whose logits are added.
         capacity: most examples; if more fall into the window, the last added are kept.
         weighted: examples have weights.
+        targets: roles with labels of their own.
     """
 
     def __init__(
-        self, window_ms: int, roles: Iterable[str], capacity: int = 200_000, *, weighted: bool = False
+        self,
+        window_ms: int,
+        roles: Iterable[str],
+        capacity: int = 200_000,
+        *,
+        weighted: bool = False,
+        targets: Iterable[str] = (),
     ) -> None:
         self.window_ms = window_ms
         self.roles = tuple(roles)
@@ -295,6 +303,7 @@ class SlidingWindow:
             "label": np.zeros(capacity, np.float32),
             "cold": np.zeros(capacity, np.bool_),
             **({_WEIGHT: np.zeros(capacity, np.float32)} if weighted else {}),
+            **{_LABEL + role: np.zeros(capacity, np.float32) for role in targets},
         }
         self._logits = {role: np.zeros(capacity, np.float32) for role in self.roles}
         self._capacity = capacity
@@ -317,7 +326,8 @@ class SlidingWindow:
 
     def load(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Resume from a `state`; one that lacks a model is left out."""
-        if any(_LOGIT + role not in state for role in self.roles):
+        own = [name for name in self._rows if name.startswith(_LABEL)]
+        if any(name not in state for name in (*own, *(_LOGIT + role for role in self.roles))):
             return
         self._added, self._newest_ms = map(int, state["numbers"])
         at = np.arange(self._added - len(state["user"]), self._added) % self._capacity
@@ -336,6 +346,7 @@ class SlidingWindow:
         label: Labels,
         cold: Bools,
         weight: Floats | None = None,
+        targets: Mapping[str, Labels] = MappingProxyType({}),
     ) -> None:
         """Add the B examples of a batch; event times need not be in order."""
         if len(time_ms) == 0:
@@ -345,6 +356,7 @@ class SlidingWindow:
         at = (self._added + np.arange(n)) % self._capacity
         columns: dict[str, NDArray[Any]] = {"time_ms": time_ms, "user": user, "label": label, "cold": cold}
         columns |= {} if weight is None else {_WEIGHT: weight}
+        columns |= {_LABEL + role: came for role, came in targets.items()}
         for name, ring in self._rows.items():
             ring[at] = columns[name][keep]
         for role, ring in self._logits.items():
@@ -383,4 +395,8 @@ class SlidingWindow:
         held = self._held()
         user, label, cold = (self._rows[name][held] for name in ("user", "label", "cold"))
         weight = self._weight(held)
-        return {role: quality(user, z[held], label, cold, weight) for role, z in self._logits.items()}
+        found = {}
+        for role, z in self._logits.items():
+            own = self._rows[_LABEL + role][held] if _LABEL + role in self._rows else label
+            found[role] = quality(user, z[held], own, cold, weight)
+        return found

@@ -18,7 +18,7 @@ from livectr.system.speed import Speed
 from livectr.trainer.part import Arrays, Part, Scored
 from livectr.trainer.quality import telemetry
 from livectr.trainer.quality.metrics import Quality, SlidingWindow
-from livectr.trainer.quality.predictions import weights_of
+from livectr.trainer.quality.predictions import label_of, targets_of, weights_of
 from livectr.trainer.quality.seen import is_cold
 from livectr.trainer.setup import Setup
 from livectr.trainer.tables.telemetry import OF_TABLES, TABLE_BYTES, TABLE_ROWS, TIER_ROWS
@@ -54,6 +54,7 @@ class Monitor(Part):
         window_ms: sliding window of the quality, in event time.
         folders: name → folder whose disk is measured.
         weighted: examples have weights.
+        targets: roles with labels of their own.
     """
 
     kind = "window"
@@ -66,13 +67,14 @@ class Monitor(Part):
         folders: Mapping[str, Path] | None = None,
         *,
         weighted: bool = False,
+        targets: Iterable[str] = (),
     ) -> None:
         self.tables = tables
         self.folders = folders or {}
         for name in tables:
             for metric in OF_TABLES:
                 metric.labels(name)
-        self.window = SlidingWindow(window_ms, roles, weighted=weighted)
+        self.window = SlidingWindow(window_ms, roles, weighted=weighted, targets=targets)
         self._quality: dict[str, Quality] = {}
         self._live: Live | None = None
         if self.window.roles and sys.stderr.isatty():
@@ -90,7 +92,10 @@ class Monitor(Part):
         folders = {name: Path(folder) for name, folder in named.items() if folder is not None}
         window_ms = int(options.metrics_window_s * 1000)
         weighted = setup.pipeline.example_weights is not None
-        return Monitor(tables, roles if setup.rank == 0 else (), window_ms, folders, weighted=weighted)
+        targets = [target.role for target in setup.pipeline.targets]
+        if setup.rank != 0:
+            roles, targets = (), []
+        return Monitor(tables, roles, window_ms, folders, weighted=weighted, targets=targets)
 
     def state(self) -> Arrays:
         """The newest examples of the sliding window, on rank 0."""
@@ -106,7 +111,8 @@ class Monitor(Part):
         examples = scored.records
         cold = is_cold(examples["seen"])
         times, user, label = (examples[name] for name in ("time_ms", "user", "label"))
-        self.window.add(times, user, scored.logits, label, cold, weights_of(examples))
+        came = {role: label_of(examples, role) for role in targets_of(examples)}
+        self.window.add(times, user, scored.logits, label, cold, weights_of(examples), came)
 
     def gauges(self) -> None:
         """Bring the Prometheus gauges up to date."""

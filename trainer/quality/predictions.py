@@ -19,6 +19,11 @@ Of a pipeline with weights or sampled negatives, besides:
 
     weight                 float32  examples of the whole log that it counts for (models.importance)
 
+Of a pipeline with targets, besides, for the head of each:
+
+    <role>.label           uint8    1: the target came
+    <role>                 float32  logit of its probability, that of the click included
+
 Of a calibrated pipeline, besides:
 
     segment                int64    key of the calibration's field (ingest.plan.segments)
@@ -33,7 +38,7 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, BinaryIO, cast
 
 import numpy as np
@@ -57,7 +62,9 @@ COLUMNS = {
 }
 SEGMENT, CALIBRATED, WEIGHT = "segment", "calibrated", "weight"
 NO_ROLES = (*COLUMNS, SEGMENT, WEIGHT)
-"""Columns that are no model's logits."""
+"""Columns that are no model's logits, beside the labels of targets."""
+LABEL = ".label"
+"""End of the name of the column with a target's label."""
 FORMAT = "livectr predictions"
 LONGEST_HEADER = 1 << 16
 READ_BYTES = 1 << 20
@@ -68,12 +75,13 @@ U32 = npt.NDArray[np.uint32]
 F32 = npt.NDArray[np.float32]
 
 
-def layout(roles: Iterable[str], *, weighted: bool = False) -> np.dtype[np.void]:
+def layout(roles: Iterable[str], *, weighted: bool = False, targets: Iterable[str] = ()) -> np.dtype[np.void]:
     """Columns of a record; with calibrated logits also the segment.
 
     Args:
         roles: models.
         weighted: examples have weights.
+        targets: roles among them with labels of their own.
 
     Raises:
         ConfigError: a role has the name of another column.
@@ -84,6 +92,7 @@ def layout(roles: Iterable[str], *, weighted: bool = False) -> np.dtype[np.void]
             raise ConfigError(f"a model cannot be named {role!r}: the prediction log has such a column.")
     more = [(SEGMENT, "<i8")] if CALIBRATED in roles else []
     more += [(WEIGHT, "<f4")] if weighted else []
+    more += [(role + LABEL, "u1") for role in targets]
     return np.dtype([*COLUMNS.items(), *more, *((role, "<f4") for role in roles)])
 
 
@@ -92,15 +101,27 @@ def weights_of(held: Records) -> F32 | None:
     return held[WEIGHT] if WEIGHT in (held.dtype.names or ()) else None
 
 
+def label_of(held: Records, role: str) -> npt.NDArray[np.uint8]:
+    """Labels u8[n] that a role predicts: the click's, or those of its target."""
+    own = role + LABEL
+    found: npt.NDArray[np.uint8] = held[own if own in (held.dtype.names or ()) else "label"]
+    return found
+
+
 def quality_of(held: Records, role: str) -> Quality:
     """Quality of a model over records, with their weights where they have some."""
-    cold = is_cold(held["seen"])
-    return quality(held["user"], held[role], held["label"].astype(np.float32), cold, weights_of(held))
+    label, cold = label_of(held, role).astype(np.float32), is_cold(held["seen"])
+    return quality(held["user"], held[role], label, cold, weights_of(held))
 
 
 def roles_of(held: Records) -> tuple[str, ...]:
     """Models whose logits the records hold."""
-    return tuple(name for name in held.dtype.names or () if name not in NO_ROLES)
+    return tuple(n for n in held.dtype.names or () if n not in NO_ROLES and not n.endswith(LABEL))
+
+
+def targets_of(held: Records) -> tuple[str, ...]:
+    """Roles with labels of their own."""
+    return tuple(n.removesuffix(LABEL) for n in held.dtype.names or () if n.endswith(LABEL))
 
 
 def records(
@@ -114,9 +135,13 @@ def records(
     label: F32,
     segment: I64 | None = None,
     weight: F32 | None = None,
+    targets: Mapping[str, F32] = MappingProxyType({}),
 ) -> Records:
-    """Pack columns of B values into records[B]; only calibrated logits have a segment."""
-    packed = np.empty(len(instance), layout(logits, weighted=weight is not None))
+    """Pack columns of B values into records[B]; only calibrated logits have a segment.
+
+    Labels of targets are by role.
+    """
+    packed = np.empty(len(instance), layout(logits, weighted=weight is not None, targets=targets))
     columns: dict[str, Any] = dict(
         instance=instance, user=user, item=item, time_ms=time_ms, seen=seen, label=label
     )
@@ -124,6 +149,7 @@ def records(
         columns[SEGMENT] = NO_SEGMENT if segment is None else segment
     if weight is not None:
         columns[WEIGHT] = weight
+    columns |= {role + LABEL: came for role, came in targets.items()}
     for name, values in (columns | dict(logits)).items():
         packed[name] = values
     return packed
@@ -227,6 +253,7 @@ class PredictionLog:
         roles: models that are logged. A log of other models is useless and begins again.
         keep: newest records that are kept at least, and at most twice as many; 0: all.
         weighted: examples have weights.
+        targets: roles with labels of their own.
 
     Raises:
         ConfigError: the file is no prediction log, so that it is not written over.
@@ -239,8 +266,9 @@ class PredictionLog:
         keep: int = 0,
         *,
         weighted: bool = False,
+        targets: Iterable[str] = (),
     ) -> None:
-        self.columns = layout(roles, weighted=weighted)
+        self.columns = layout(roles, weighted=weighted, targets=targets)
         self._keep = keep
         if path is None:
             self._file = cast(BinaryIO, tempfile.TemporaryFile("w+b", buffering=0))  # noqa: SIM115

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from livectr.trainer.part import Part, Scored
-from livectr.trainer.quality.predictions import CALIBRATED, PredictionLog
+from livectr.trainer.quality.predictions import CALIBRATED, PredictionLog, targets_of
 from livectr.trainer.setup import Setup
 
 MEASURES = (
@@ -43,7 +43,8 @@ class RunQuality(Part):
             return None
         weighted = setup.pipeline.example_weights is not None
         path, keep = setup.options.prediction_file, setup.options.kept_predictions
-        log = setup.closed(PredictionLog(path, roles, keep, weighted=weighted))
+        targets = [target.role for target in setup.pipeline.targets]
+        log = setup.closed(PredictionLog(path, roles, keep, weighted=weighted, targets=targets))
         return RunQuality(log, roles, setup.pipeline.challengers, setup.pipeline.shadows)
 
     def measure(self, scored: Scored) -> None:
@@ -56,13 +57,18 @@ class RunQuality(Part):
         for role in self.roles:
             over = self.log.report(role)
             found[role] = {**over["all"].as_dict(), "last_20_percent": over["last"].as_dict()}
-        rank = found.get("rank", {})
+        rank, targets = found.get("rank", {}), targets_of(self.log.read())
         return {
             **{name: rank[name] for name in MEASURES if name in rank},
             "measured_examples": rank.get("examples"),
             "last_20_percent": rank.get("last_20_percent", {}),
             "prerank": found.get("prerank", {}),
-            "heads": {role: values for role, values in found.items() if role.startswith("rank.")},
+            "heads": {
+                role: values
+                for role, values in found.items()
+                if role.startswith("rank.") and role not in targets
+            },
+            "targets": {role.removeprefix("rank."): found[role] for role in targets if role in found},
             "calibrated": found.get(CALIBRATED, {}),
             "challengers": {role: values for role, values in found.items() if role in self.challengers},
             "shadows": {role: values for role, values in found.items() if role in self.shadows},

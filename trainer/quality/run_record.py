@@ -66,7 +66,8 @@ class RunRecord(Part):
     kind = "record"
 
     def __init__(self, path: Path, pipeline: Pipeline, roles: Iterable[str], began_ms: int) -> None:
-        self._windows = Windows(roles, weighted=pipeline.example_weights is not None)
+        targets = [target.role for target in pipeline.targets]
+        self._windows = Windows(roles, weighted=pipeline.example_weights is not None, targets=targets)
         bins = {"first_logit": FIRST_LOGIT, "width": BIN_WIDTH, "count": BINS}
         head = {
             "began_ms": began_ms,

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from livectr.trainer.quality.metrics import bounded, example_losses, gauc_error, quality
-from livectr.trainer.quality.predictions import Records, layout, weights_of
+from livectr.trainer.quality.predictions import Records, label_of, layout, weights_of
 
 SHARE, LEAST = 50, 500
 SPAN_MS = 3_600_000
@@ -40,15 +40,16 @@ class Windows:
         roles: models whose logits the examples carry.
         weighted: examples have weights. All sums are of weights, and the error is that of (Σ w)² / Σ w²
             examples of equal weight (Kish 1965).
+        targets: roles with labels of their own.
 
     Attributes:
         before: examples of all closed windows.
         count: examples of the open window.
     """
 
-    def __init__(self, roles: Iterable[str], *, weighted: bool = False) -> None:
+    def __init__(self, roles: Iterable[str], *, weighted: bool = False, targets: Iterable[str] = ()) -> None:
         self.roles, self._weighted = tuple(roles), weighted
-        self._columns = layout(self.roles, weighted=weighted)
+        self._columns = layout(self.roles, weighted=weighted, targets=targets)
         self.before = 0
         self._begin()
 
@@ -142,12 +143,12 @@ class Windows:
             self._waiting = [left] if len(left) else []
 
     def _sum(self, part: Records) -> None:
-        label, weight = part["label"].astype(np.float64), np.ones(len(part))
+        weight = np.ones(len(part))
         if (given := weights_of(part)) is not None:
             weight = given.astype(np.float64)
             self._mass += weight.sum(), np.square(weight).sum()
         for i, role in enumerate(self.roles):
-            logit = bounded(part[role])
+            logit, label = bounded(part[role]), label_of(part, role).astype(np.float64)
             losses = example_losses(logit, label)
             self._losses[i] += (losses * weight).sum(), (np.square(losses) * weight).sum()
             place = np.clip((logit - FIRST_LOGIT) / BIN_WIDTH, 0, BINS - 1).astype(np.int64)
@@ -177,7 +178,7 @@ class Windows:
 
     def _measures(self, i: int, newest: Records) -> dict[str, Any]:
         """Measures of a model; None: not defined for the window."""
-        user, label = newest["user"], newest["label"].astype(np.float32)
+        user, label = newest["user"], label_of(newest, self.roles[i]).astype(np.float32)
         logit, weight = bounded(newest[self.roles[i]]), weights_of(newest)
         (total, squares), bins = self._losses[i].tolist(), self._bins[i]
         n, equal = float(self.count), float(self.count)

@@ -23,9 +23,10 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import pairwise
 
 import numpy as np
@@ -34,6 +35,7 @@ import numpy.typing as npt
 from livectr.ingest.common_features import AnyFeatures
 from livectr.ingest.dead_letters.letters import EXAMPLE, DeadLetters, Reason
 from livectr.ingest.extract.statistics import Statistics
+from livectr.ingest.extract.targets import TargetExtractor, TargetLabels
 from livectr.ingest.extract.weights import WeightExtractor, Weights
 from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.join.examples import ExampleSource
@@ -71,6 +73,7 @@ class Batch:
         late: bool[B], late positives, in the global sequence: no examples of their own.
         outcome: u8[B], labels of all rows, rank-major.
         weights: f32[B, 2], weight and sampling rate of all rows, rank-major; None: each counts once.
+        targets: f32[B, T], labels of the T targets, of all rows, rank-major; None: there are none.
         cut: int64[P], number of examples of the cut of each batch, those that could not be extracted
             included; without finals.
         bounds: int64[P + 1], bounds of the P batches of a block, whose rows are in the global sequence; None:
@@ -91,6 +94,7 @@ class Batch:
     bounds: I64 | None = None
     segment: I64 | None = None
     weights: F32 | None = None
+    targets: F32 | None = None
 
     def __len__(self) -> int:
         return len(self.sequence)
@@ -112,6 +116,7 @@ class Batch:
                 bounds=None,
                 segment=None if self.segment is None else self.segment[rows],
                 weights=None if self.weights is None else self.weights[rows],
+                targets=None if self.targets is None else self.targets[rows],
                 **{name: getattr(self, name)[rows] for name in IDS},
             )
 
@@ -148,11 +153,11 @@ class Batch:
 
 @dataclass(frozen=True)
 class _Flight:
-    """Batch whose features and weights a thread computes."""
+    """Batch whose features, weights and targets a thread computes."""
 
     cut: Cut
     own: Examples
-    computed: Future[tuple[AnyFeatures, Weights | None]]
+    computed: Future[tuple[AnyFeatures, Weights | None, TargetLabels | None]]
 
 
 class Feed:
@@ -165,6 +170,7 @@ class Feed:
         plain: features of the examples of a block, not grouped; None: `extract`.
         segments: gives the calibration segment int64[b] of each row; None: there are none.
         weights: gives the weights of rows; None: each counts once.
+        targets: gives the labels of T targets; None: there are none.
 
     Attributes:
         statistics: of the plan, after the finished batches.
@@ -182,6 +188,7 @@ class Feed:
         plain: Callable[[Examples, Statistics], AnyFeatures] | None = None,
         segments: Callable[[AnyFeatures], I64] | None = None,
         weights: WeightExtractor | None = None,
+        targets: TargetExtractor | None = None,
     ) -> None:
         if depth > 1 and statistics.nodes:
             raise ValueError("a batch is extracted with the statistics after the batch before it")
@@ -190,7 +197,7 @@ class Feed:
         self._extract, self._plain = extract, plain or extract
         self._control = control
         self._dead_letters = dead_letters
-        self._segments, self._weights = segments, weights
+        self._segments, self._weights, self._targets = segments, weights, targets
         self._worker = ThreadPoolExecutor(depth, thread_name_prefix="extract")
         self._flights: deque[_Flight] = deque()
 
@@ -226,26 +233,35 @@ class Feed:
     def _finish(self, flight: _Flight) -> Batch:
         """Wait for the features of a batch in flight. Collective."""
         with telemetry.EXTRACT_WAIT_SECONDS.time():
-            features, weights = flight.computed.result()
+            features, weights, targets = flight.computed.result()
         own, cut = flight.own, flight.cut
         label = np.where(own.late, np.float32(LATE), own.label)
-        failed = features.failed if weights is None else features.failed | weights.failed
+        wrong: dict[str, tuple[Reason, Mask]] = {}
+        for reason, values in ((Reason.BAD_WEIGHT, weights), (Reason.BAD_LABEL, targets)):
+            wrong |= {} if values is None else {what: (reason, rows) for what, rows in values.wrong.items()}
+        failed = reduce(np.logical_or, (rows for _, rows in wrong.values()), features.failed)
         more = [] if self._segments is None else [self._segments(features)]
         more += [] if weights is None else [weights.values.view(np.int64)[:, 0]]
+        more += [] if targets is None else [targets.bits]
         words = _words(own, failed, [*more, *features.observed])
         known = np.concatenate(self._control.gather_ragged(words, cut.counts))
         ok = known[:, 4] & FAILED == 0
         left = ok[cut.sequence]
         rows = cut.sequence[left]
         if failed.any():
-            self._refuse(own, features.failed, weights)
+            self._refuse(own, features.failed, wrong)
             features, label = features.take(np.flatnonzero(~failed)), label[~failed]
         instance, user, time_ms, item, marks, *observed = np.ascontiguousarray(known[rows].T)
         segment = observed.pop(0) if self._segments is not None else None
-        of_rows = None
+        of_rows, labels = None, None
+        if targets is not None and self._targets is not None:
+            del observed[len(more) - 1 - (segment is not None)]  # in the global sequence
+            bits = known[ok, 4 + len(more)]
+            labels = (bits[:, None] >> np.arange(self._targets.count) & 1).astype(np.float32)
         if weights is not None:
-            del observed[0]  # in the global sequence
-            of_rows = np.ascontiguousarray(known[ok, 4 + len(more)]).view(np.float32).reshape(-1, 2)
+            del observed[0]
+            place = 4 + len(more) - (targets is not None)
+            of_rows = np.ascontiguousarray(known[ok, place]).view(np.float32).reshape(-1, 2)
         late = marks & LATE_POSITIVE != 0
         outcome = (known[ok, 4] // OUTCOME).astype(np.uint8)
         again = late | (marks >= OUTCOME * FINAL_NEGATIVE)
@@ -268,6 +284,7 @@ class Feed:
             bounds=None if cut.ends is None else _up_to(ok, np.append(0, ends)),
             segment=segment,
             weights=of_rows,
+            targets=labels,
         )
 
     def close(self) -> None:
@@ -276,19 +293,26 @@ class Feed:
 
     def _compute(
         self, extract: Callable[[Examples, Statistics], AnyFeatures], own: Examples, statistics: Statistics
-    ) -> tuple[AnyFeatures, Weights | None]:
+    ) -> tuple[AnyFeatures, Weights | None, TargetLabels | None]:
         """In a worker thread."""
         with telemetry.EXTRACT_SECONDS.time():
             weights = None if self._weights is None else self._weights(own.columns)
-            return extract(own, statistics), weights
+            targets = None if self._targets is None else self._targets(own.columns)
+            return extract(own, statistics), weights, targets
 
-    def _refuse(self, own: Examples, failed: Mask, weights: Weights | None) -> None:
-        """Write dead letters for own rows that cannot be learned."""
+    def _refuse(self, own: Examples, failed: Mask, wrong: Mapping[str, tuple[Reason, Mask]]) -> None:
+        """Write dead letters for own rows that cannot be learned.
+
+        Args:
+            own: rows.
+            failed: could not be extracted.
+            wrong: sentence → reason and rows.
+        """
         if failed.any():
             self._letters(own, failed, Reason.NOT_EXTRACTED, "a feature of an example has too many values")
-        for sentence, rows in (weights.wrong if weights is not None else {}).items():
-            if (rows := rows & ~failed).any():
-                self._letters(own, rows, Reason.BAD_WEIGHT, sentence)
+        for sentence, (reason, found) in wrong.items():
+            if (rows := found & ~failed).any():
+                self._letters(own, rows, reason, sentence)
             failed = failed | rows
 
     def _letters(self, own: Examples, rows: Mask, reason: Reason, complaint: str) -> None:

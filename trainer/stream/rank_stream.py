@@ -13,6 +13,7 @@ from functools import partial
 from livectr.ingest.common_features import Common, segments_of
 from livectr.ingest.dead_letters.letters import SPOOL, DeadLetters
 from livectr.ingest.extract.statistics import Statistics
+from livectr.ingest.extract.targets import TargetExtractor
 from livectr.ingest.extract.weights import WeightExtractor
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.join.state import SourceState
@@ -91,6 +92,7 @@ class RankStream:
             plain=extraction.examples.features,
             segments=partial(segments_of, field, Common.of(setup.pipeline)) if field is not None else None,
             weights=WeightExtractor(weights) if weights is not None else None,
+            targets=TargetExtractor(setup.pipeline.targets) if setup.pipeline.targets else None,
         )
         return RankStream(extraction, letters, follows, source, watch, setup.closed(feed))
 

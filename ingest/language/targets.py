@@ -1,0 +1,67 @@
+"""Targets: labels beside the click, of which a pipeline's rows say whether they came."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from livectr.ingest.language import dtypes
+from livectr.ingest.language.expr import Expr
+from livectr.ingest.language.hidden import refuse
+from livectr.ingest.language.roots import needs_statistics
+from livectr.system.errors import ConfigError
+
+CLICK = "click"
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """Label that a head of the ranking model predicts, beside the log's own label, the click.
+
+    The head has the configuration of `rank`, and values and network of its own; its rows are in the same
+    tables. See models.esmm.
+
+    Args:
+        name: of the target, such as "order".
+        label: expression of the label, 0 or 1: a column of the rows. A null is no label: the row is refused.
+        after: "click": it can come only after a click, so that its probability is that of the click times
+            that after one. None: it comes by itself.
+
+    Raises:
+        ConfigError: an argument is wrong.
+
+    Example:
+        targets = [Target("order", log.ordered, after="click")]
+    """
+
+    name: str
+    label: Expr
+    after: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name.isidentifier() or self.name in (CLICK, "label"):
+            raise ConfigError(
+                f"Target: the name is {self.name!r}; take another word such as 'order' (the log's own label "
+                "is 'click')"
+            )
+        refuse(self.label, f"Target {self.name!r}")
+        if not isinstance(self.label, Expr) or self.label.dtype not in dtypes.FIXED:
+            given = (
+                f"{self.label} is {self.label.dtype}" if isinstance(self.label, Expr) else repr(self.label)
+            )
+            raise ConfigError(f"Target {self.name!r}: write a column of numbers or bools, not {given}")
+        if needs_statistics(self.label):
+            raise ConfigError(f"Target {self.name!r}: {self.label} depends on running statistics")
+        if self.after not in (None, CLICK):
+            raise ConfigError(
+                f"Target {self.name!r}: after is {self.after!r}; it is 'click', the log's own label, or None"
+            )
+
+    @property
+    def role(self) -> str:
+        """Role of its head."""
+        return f"rank.{self.name}"
+
+    @property
+    def meaning(self) -> tuple[str, str, str | None]:
+        """Part of the pipeline's fingerprint."""
+        return self.name, self.label.meaning, self.after

@@ -1,0 +1,42 @@
+"""Check of a pipeline's targets against its log and models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from livectr.ingest.language.expr import ColumnRef
+from livectr.ingest.language.roots import roots_of
+from livectr.ingest.language.streams import View
+from livectr.ingest.language.targets import Target
+from livectr.ingest.plan.root_checks import check_root
+from livectr.system.errors import ConfigError
+
+
+def check_targets(targets: object, log: View, rank: Any, challengers: Iterable[str]) -> None:
+    """Check that a pipeline's targets fit its log and models.
+
+    Raises:
+        ConfigError: they do not.
+    """
+    if not isinstance(targets, Sequence) or not all(isinstance(one, Target) for one in targets):
+        raise ConfigError(
+            f"Pipeline: targets is {targets!r}; write targets=[Target('order', log.ordered, after='click')]"
+        )
+    if not targets:
+        return
+    names = [target.name for target in targets]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"Pipeline: two targets have the same name: {', '.join(names)}")
+    if log.provisional:
+        raise ConfigError(
+            f'Pipeline: targets do not go with delayed="{log.delayed}": their labels have to be final; use '
+            'delayed="wait"'
+        )
+    if hasattr(rank, "heads") or list(challengers):
+        raise ConfigError("Pipeline: targets go with one ranking model: no hedge, and no challengers")
+    for target in targets:
+        for root in roots_of(target.label):
+            if not isinstance(root.ref, ColumnRef):
+                raise ConfigError(f"Target {target.name!r} reads a history; take columns alone")
+            check_root(root, log, label=True)

@@ -1,0 +1,18 @@
+"""The display pipeline with targets beside the click, calibrated by a field of the item."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from livectr.ingest.language.calibration import Calibration
+from livectr.ingest.language.targets import Target
+from livectr.models import DeepFM
+from tests.serving import display_pipeline
+
+log = display_pipeline.pipeline.log
+pipeline = replace(
+    display_pipeline.pipeline,
+    rank=DeepFM(dim=8, hidden=(32, 16)),
+    calibration=Calibration(by="category", window_clicks=100),
+    targets=[Target("order", log.position == 1, after="click"), Target("seen", log.position < 3)],
+)

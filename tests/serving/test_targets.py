@@ -1,0 +1,78 @@
+"""Targets in service: replies have a probability by target, which is what the checkpoint has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import livectr
+from livectr.cli import main
+from livectr.client.clients import RankClient
+from livectr.serving.app import App
+from livectr.store.targets import after_click, probability
+from tests.serving import targets_pipeline
+from tests.serving.display_logs import write_logs
+from tests.serving.display_requests import ADS, CONTEXT, POSITIONS
+from tests.serving.display_world import World
+from tests.serving.targets_pipeline import pipeline
+
+
+def test_replies_have_the_probabilities_of_the_checkpoints_heads(
+    tmp_path: Path,
+    redis_url: str,
+    world: World,
+    serve: Callable[..., App],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In the order of the reply, whatever the bids; the reference scorer computes them by itself."""
+    write_logs(tmp_path / "logs", world, 2_000)
+    trained = livectr.train(
+        pipeline,
+        source=f"file:{tmp_path / 'logs'}",
+        checkpoint=tmp_path / "checkpoint",
+        publish=redis_url,
+        batch_size=64,
+        threads=1,
+    )
+    assert trained.report.targets.keys() == {"order", "seen"} and not trained.report.heads
+    app = serve("recommend", pipeline)
+    request = CONTEXT, {"ad_id": ADS, "position": POSITIONS}
+    bids = np.linspace(1, 5, len(ADS)).tolist()
+    with RankClient(app.server.address) as client:
+        plain, reply = client.rank(*request), client.explain(*request, best=2, bids=bids)
+    assert [one.name for one in reply.targets] == ["order", "seen"]
+    order, seen = (np.array(one.probability) for one in reply.targets)
+    assert (order < np.array(reply.pctr)).all() and (seen > 0).all() and (seen < 1).all()
+    assert list(reply.index) != list(plain.index)
+    for one, bid in zip(plain.targets, reply.targets, strict=True):
+        by_candidate = np.empty((2, len(ADS)))
+        by_candidate[0, list(plain.index)] = one.probability
+        by_candidate[1, list(reply.index)] = bid.probability
+        np.testing.assert_array_equal(*by_candidate)
+    words = ["--server", app.server.address, "--redis", redis_url, "--requests", "6", "--json"]
+    words += ["--pipeline", str(targets_pipeline.__file__), "--checkpoint", str(tmp_path / "checkpoint")]
+    assert main(["query", "verify", *words]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["equal"] == 12 and facts["largest_pctr_difference"] < 1e-5
+    monkeypatch.setattr("livectr.library.scoring.after_click", lambda click, own: own.astype(np.float64))
+    assert main(["query", "verify", *words]) == 1  # replies of targets are compared
+
+
+def test_probabilities_of_extreme_logits() -> None:
+    """p q, without a loss near 0 and 1."""
+    pairs = np.meshgrid([-800.0, -30.0, -1.0, 0.0, 40.0, 800.0], [-700.0, -20.0, 0.5, 50.0, 700.0])
+    z, q = (each.ravel() for each in pairs)
+    whole = after_click(z, q)
+    assert np.isfinite(whole).all() and (whole <= np.minimum(z, q) + 1e-9).all()
+    plain = (np.abs(z) <= 40) & (np.abs(q) <= 50)
+    p = 1 / (1 + np.exp(-z[plain])) / (1 + np.exp(-q[plain]))
+    np.testing.assert_allclose(1 / (1 + np.exp(-whole[plain])), p, rtol=1e-9)
+    logits = np.array([-900.0, 0.0, 900.0], np.float32)
+    found = probability(logits, logits, (np.full(3, 2, np.float32), np.zeros(3, np.float32)), after=True)
+    np.testing.assert_allclose(found, [0, 0.25, 1], atol=1e-12)
+    assert probability(logits, logits, None, after=False)[1] == 0.5

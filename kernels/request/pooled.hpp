@@ -27,6 +27,26 @@ struct PooledReads {
     const Pooling* pooling = nullptr;  // null: the network has none
     std::vector<ListRead> lists;
     std::vector<FieldPlace> queries;
+
+    int64_t channels() const { return pooling ? int64_t(pooling->channels.size()) : 0; }
+
+    // Takes a pooling, whose sequences `tables` reads. numbers: sequences, as pairs (shared, place), after their count;
+    // lists of (shared, place, sequence, numbers, matrix), of which a sequence has no last two, and content has sequence
+    // -1; and queries of (shared, place).
+    void read(const Pooling* of, const int64_t* numbers, VersionTables& tables) {
+        const auto place = [&] {
+            numbers += 2;
+            return FieldPlace{numbers[-2] != 0, numbers[-1]};
+        };
+        for (int64_t left = *numbers++; left > 0; --left) tables.read_sequence(place());
+        for (size_t l = 0; l < of->widths.size(); ++l, numbers += 3) {
+            const FieldPlace field = place();
+            lists.push_back({field, numbers[0], reinterpret_cast<const Numbers*>(numbers[1]),
+                             reinterpret_cast<const float*>(numbers[2])});
+        }
+        for (int64_t i = 0; i < of->fields; ++i) queries.push_back(place());
+        pooling = of;
+    }
 };
 
 // Lists of a request, and their pooled vectors.

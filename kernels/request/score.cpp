@@ -147,7 +147,7 @@ Outcome score(const Snapshot& of, Scoring& call) {
         return BAD_FEATURES;
     Arena& arena = memory_of(features);
     const int64_t rows = features.rows, size = forward_partial_size(head.network);
-    const int64_t channels = of.pooled.pooling ? int64_t(of.pooled.pooling->channels.size()) : 0;
+    const int64_t channels = of.pooled.channels();
     const int64_t most = head.sources() + channels;
 
     PooledRequest pooled(of.pooled, features, call.lists, call.most_pairs);
@@ -265,23 +265,10 @@ bool snapshot_mix(Snapshot* to, const double* weights, int64_t count) {
     }
 }
 
-// Adds a network's pooling. numbers: sequences, as pairs (shared, place), after their count; lists of (shared, place,
-// sequence, numbers, matrix), of which a sequence has no last two, and content has sequence -1; and queries of (shared,
-// place). Returns false without memory.
+// Adds a network's pooling; numbers as those of `PooledReads::read`. Returns false without memory.
 bool snapshot_pool(Snapshot* to, const livectr::pooling::Pooling* pooling, const int64_t* numbers) {
     try {
-        const auto place = [&] {
-            numbers += 2;
-            return FieldPlace{numbers[-2] != 0, numbers[-1]};
-        };
-        for (int64_t left = *numbers++; left > 0; --left) to->tables.read_sequence(place());
-        for (size_t l = 0; l < pooling->widths.size(); ++l, numbers += 3) {
-            const FieldPlace field = place();
-            to->pooled.lists.push_back({field, numbers[0], reinterpret_cast<const Numbers*>(numbers[1]),
-                                        reinterpret_cast<const float*>(numbers[2])});
-        }
-        for (int64_t i = 0; i < pooling->fields; ++i) to->pooled.queries.push_back(place());
-        to->pooled.pooling = pooling;
+        to->pooled.read(pooling, numbers, to->tables);
         return true;
     } catch (const std::bad_alloc&) {
         return false;

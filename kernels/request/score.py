@@ -6,18 +6,16 @@ import ctypes
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from livectr.kernels.network.forward import ForwardNetwork, Kept
-from livectr.kernels.network.pooling import Pooling
 from livectr.kernels.network.reply import ReplyPacker
 from livectr.kernels.request.features import FeatureMemory
 from livectr.kernels.request.look_up import CompiledSnapshot
 from livectr.kernels.request.partials import Partials
-from livectr.kernels.request.select import ItemMatrix
+from livectr.kernels.request.pooled import GivenLists, PooledReads
 from livectr.kernels.request.swap_lock import SwapLock
 from livectr.kernels.runtime.arrays import address, addresses, bytes_at, contiguous, copied
 from livectr.kernels.runtime.library import kernel_library
@@ -78,67 +76,6 @@ class Lines:
     keys: I64
     scale: F32
     shift: F32
-
-
-@dataclass(frozen=True)
-class FieldPlace:
-    """Place of a field of a batch.
-
-    Args:
-        shared: among the fields that all rows share, else among the rows' own.
-        place: number among these.
-    """
-
-    shared: bool
-    place: int
-
-
-@dataclass(frozen=True)
-class ListRead:
-    """List as batches have it.
-
-    Args:
-        field: its keys.
-        content: vectors by id; None: vectors of the field's rows, which is a sequence of the tables.
-    """
-
-    field: FieldPlace
-    content: ItemMatrix | None = None
-
-
-@dataclass(frozen=True)
-class PooledReads:
-    """Lists that a network pools, of batches with an order of fields.
-
-    Args:
-        pooling: of the network.
-        lists: of `pooling.lists`.
-        queries: of `pooling.queries`.
-    """
-
-    pooling: Pooling
-    lists: Sequence[ListRead]
-    queries: Sequence[FieldPlace]
-
-    def numbers(self) -> tuple[I64, list[object]]:
-        """Numbers of `snapshot_pool`, and what must stay alive.
-
-        Raises:
-            ValueError: content of another width.
-        """
-        words, parts, sequences = list[int](), list[object](), list[FieldPlace]()
-        for read, values in zip(self.lists, self.pooling.lists, strict=True):
-            words += [read.field.shared, read.field.place]
-            if read.content is None:
-                words += [len(sequences), 0, 0]
-                sequences.append(read.field)
-                continue
-            vectors = contiguous(read.content.vectors, np.float32, (len(read.content.ids), values.width))
-            words += [-1, read.content.numbers.handle, address(vectors)]
-            parts += [read.content.numbers, vectors]
-        heads = [number for field in sequences for number in (field.shared, field.place)]
-        queries = [number for field in self.queries for number in (field.shared, field.place)]
-        return np.array([len(sequences), *heads, *words, *queries], np.int64), parts
 
 
 @dataclass(frozen=True)
@@ -306,7 +243,7 @@ class ScoreCall:
         self._parts: object = memory, partials, revenues
         self._features = memory.call
         self.counts: I64 | None = None
-        self._lists: Any = None
+        self._lists: GivenLists | None = None
         words.most_pairs = most_pairs
         if partials is not None:
             words.partials = partials.handle
@@ -346,19 +283,12 @@ class ScoreCall:
         self._parts = self._parts, own, shared
 
     def give_lists(self, vectors: Sequence[F32 | None]) -> None:
-        """Give the vectors f32[n, width] of lists of the network's pooling; None: those of before.
+        """Give the vectors f32[n, width] of lists of the network's pooling. Raises as `GivenLists`.
 
-        Raises:
-            ValueError: an array is not in C order.
+        Those that are None are as they were given before.
         """
-        if self._lists is None:
-            self._lists = (ctypes.c_void_p * len(vectors))()
-            self.words.lists = ctypes.addressof(self._lists)
-        for place, given in enumerate(vectors):
-            if given is not None:
-                (at,) = addresses([(given, _F32, None)])
-                self._lists[place] = at or address(_NOTHING)
-        self._parts = self._parts, vectors
+        given = self._lists = GivenLists(vectors, self._lists)
+        self.words.lists, self._parts = given.at, (self._parts, given)
 
     def give_kept(self, kept: Kept) -> None:
         """Give the partial results of the rows' items, so that none are looked up."""
@@ -371,7 +301,6 @@ class ScoreCall:
 
 
 _NEVER = float("inf")
-_NOTHING = np.zeros(1, np.float32)
 
 
 @functools.cache

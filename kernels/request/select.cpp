@@ -10,7 +10,7 @@
 #include "network/symlog.hpp"
 #include "network/tower.hpp"
 #include "protobuf/packed.hpp"
-#include "request/look_up.hpp"
+#include "request/pooled.hpp"
 #include "request/select.hpp"
 
 #include <cmath>
@@ -24,7 +24,7 @@ using livectr::Tower;
 
 // State of a version, as requests with the same shared fields read it. It refers to its parts, which outlive it.
 struct livectr::request::Selector {
-    const VersionTables tables;
+    VersionTables tables;
     const Tower* tower;
     int64_t first, dim;           // value of a row at which a field's vector begins, and its numbers
     std::vector<int32_t> places;  // of the tower's fields: among the shared fields, or behind them the rows' own
@@ -33,6 +33,7 @@ struct livectr::request::Selector {
     const int64_t* items;         // [count], ids of the rows
     const float* matrix;          // [count, out]
     int64_t count;
+    PooledReads pooled{};  // the tower's last inputs
 };
 
 namespace {
@@ -51,38 +52,49 @@ int64_t pack(const Selection& of) {
     return put_numbers(at, fields[3], of.scores, n) - of.out;
 }
 
-// Inputs of the tower: its fields' vectors, and what there is besides.
-void gather(const Selector& of, const Selection& call, const float* shared, const float* own, float* to) {
+// Inputs of the tower: its fields' vectors, symlog of dense numbers, and pooled lists, sources[channels].
+void gather(const Selector& of, const Selection& call, const float* shared, const float* own, const Source* sources,
+            float* to) {
     const int64_t dim = of.tables.dim;
     for (const int32_t place : of.places) {
         const float* const row =
             place < of.tables.shared ? shared + place * dim : own + (place - of.tables.shared) * dim;
         to = std::copy_n(row + of.first, of.dim, to);
     }
-    if (call.more) std::copy_n(call.more, call.width, to);
-    else symlog(call.features->dense, call.width, to);
+    symlog(call.features->dense, call.width, to);
+    to += call.width;
+    for (int64_t c = 0; c < of.pooled.channels(); ++c) to = std::copy_n(sources[c].data, sources[c].stride, to);
 }
 
 Outcome select(const Selector& of, Selection& call) {
     if (features_answer(call.features) != EXTRACTED) return NO_FEATURES;
     const FeatureCall& features = *call.features;
     const VersionTables& tables = of.tables;
-    const bool fits = call.more || features.width == call.width;
-    if (features.rows != 1 || features.own < tables.own || features.shared < tables.shared || !fits)
-        return BAD_FEATURES;
+    const bool fits = features.rows == 1 && features.width == call.width;
+    if (!fits || features.own < tables.own || features.shared < tables.shared) return BAD_FEATURES;
     Arena& arena = memory_of(features);
     const int64_t widest = of.tower->widest(), out = of.tower->outputs();
 
+    PooledRequest pooled(of.pooled, features, call.lists, INT64_MAX);
+    int64_t ignored;
+    if (const Outcome outcome = pooled.find_keys(ignored, ignored)) return outcome;
     const float *own = call.own_vectors, *shared = call.shared_vectors;
     if (!own) {
         auto* const to = arena.take<float>((tables.own + tables.shared) * tables.dim);
         if (const Outcome outcome = tables.look_up(features, call.deadline, nullptr, to)) return outcome;
         own = to, shared = to + tables.own * tables.dim;
     }
+    auto* const sources = arena.take<Source>(of.pooled.channels());
+    if (of.pooled.pooling) {
+        if (const Outcome outcome = pooled.read(tables, nullptr, of.first)) return outcome;
+        Source* end = sources;
+        if (const Outcome outcome = pooled.pool(tables, own, shared, of.first, call.deadline, 0, end, end))
+            return outcome;
+    }
     call.looked_up_at = livectr::SwapLock::seconds();
 
     float *const inputs = arena.take<float>(widest), *const next = arena.take<float>(widest);
-    gather(of, call, shared, own, inputs);
+    gather(of, call, shared, own, sources, inputs);
     const float* const user = of.tower->vector(inputs, next);
     if (call.candidates) {
         float* const scores = arena.take<float>(call.asked);
@@ -135,6 +147,16 @@ Selector* selector_new(livectr::SwapLock* lock, int64_t version, const void* tab
                             sizes[6]};
     } catch (const std::bad_alloc&) {
         return nullptr;
+    }
+}
+
+// Adds the pooling of the user tower; numbers as those of `PooledReads::read`. Returns false without memory.
+bool selector_pool(Selector* to, const livectr::pooling::Pooling* pooling, const int64_t* numbers) {
+    try {
+        to->pooled.read(pooling, numbers, to->tables);
+        return true;
+    } catch (const std::bad_alloc&) {
+        return false;
     }
 }
 void selector_delete(Selector* selector) { delete selector; }

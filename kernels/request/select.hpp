@@ -9,8 +9,8 @@ struct Selector;
 // Arguments and results; select.py's `_Words`.
 struct Selection {
     FeatureCall* features;
-    const float* more;  // [width], inputs of the tower besides fields; null: symlog of the dense numbers
-    int64_t width;
+    const float* const* lists;    // of the tower's pooling, vectors that were read for the call; null: they are found
+    int64_t width;                // of the dense numbers
     double deadline;              // instant of the steady clock in seconds
     const float* own_vectors;     // [own, dim]; null: they are looked up
     const float* shared_vectors;  // [shared, dim]

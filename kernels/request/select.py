@@ -11,11 +11,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from livectr.kernels.keys.keys import MISSING, KeyNumbers
+from livectr.kernels.keys.keys import MISSING
 from livectr.kernels.network.retrieval import Selection
 from livectr.kernels.network.tower import Tower
 from livectr.kernels.request.features import FeatureMemory
 from livectr.kernels.request.look_up import CompiledSnapshot
+from livectr.kernels.request.pooled import GivenLists, ItemMatrix, PooledReads
 from livectr.kernels.request.swap_lock import SwapLock
 from livectr.kernels.runtime.arrays import Checked, address, addresses, bytes_at, contiguous
 from livectr.kernels.runtime.library import kernel_library
@@ -28,21 +29,6 @@ U32 = npt.NDArray[np.uint32]
 _HEAD_BYTES: Final = 4 * 2 * 10
 _ITEM_BYTES: Final = 5 + 10 + 4
 _U32, _I64, _F32, _U8 = (np.dtype(kind) for kind in (np.uint32, np.int64, np.float32, np.uint8))
-
-
-@dataclass(frozen=True)
-class ItemMatrix:
-    """Vectors of a version's items.
-
-    Args:
-        numbers: item → row.
-        ids: i64[n], items of the rows.
-        vectors: f32[n, out].
-    """
-
-    numbers: KeyNumbers
-    ids: I64
-    vectors: F32
 
 
 class Selector(CompiledSnapshot):
@@ -59,6 +45,7 @@ class Selector(CompiledSnapshot):
         tower: of the user.
         bias: of every score.
         items: of the version.
+        pooled: lists whose pooled vectors are the tower's last inputs; None: it reads none.
 
     Raises:
         ValueError: rows without the tower's values, or items of another width.
@@ -76,6 +63,7 @@ class Selector(CompiledSnapshot):
         tower: Tower,
         bias: float,
         items: ItemMatrix,
+        pooled: PooledReads | None = None,
     ) -> None:
         if places and (first + dim > tables.dim or max(places) >= len(tables.fields)):
             raise ValueError(
@@ -96,6 +84,12 @@ class Selector(CompiledSnapshot):
         )
         calls = _library().selector_delete, _library().selector_select
         super().__init__(handle, *calls, lock, tables, tower, items.numbers, ids, matrix)
+        if pooled is not None:
+            self.width -= sum(channel.width for channel in pooled.pooling.channels)
+            words, parts = pooled.numbers()
+            self._parts = self._parts, pooled, parts
+            if not _library().selector_pool(handle, pooled.pooling.handle, address(words)):
+                raise MemoryError("no memory for the lists of a snapshot")
 
 
 class _Words(ctypes.Structure):
@@ -103,7 +97,7 @@ class _Words(ctypes.Structure):
 
     _fields_ = [
         ("features", ctypes.c_void_p),
-        ("more", ctypes.c_void_p),
+        ("lists", ctypes.c_void_p),
         ("width", ctypes.c_int64),
         ("deadline", ctypes.c_double),
         ("own_vectors", ctypes.c_void_p),
@@ -166,8 +160,6 @@ class SelectCall:
     Args:
         snapshot: that answers.
         memory: with the arguments of the call for features.
-        more: f32[width], inputs of the tower besides fields: symlog of dense numbers, then images; None:
-            those of the features alone.
         deadline: instant of time.monotonic(); None: no deadline.
         wanted: items.
 
@@ -179,7 +171,6 @@ class SelectCall:
         self,
         snapshot: Selector,
         memory: FeatureMemory,
-        more: F32 | None,
         deadline: float | None,
         wanted: Wanted,
     ) -> None:
@@ -198,11 +189,10 @@ class SelectCall:
             (self._found[2], _F32, most),
             (self._out, _U8, None),
         ]
-        for optional, kind, length in ((asked, _I64, None), (more, _F32, snapshot.width)):
-            if optional is not None:
-                arrays.append((optional, kind, length))
+        if asked is not None:
+            arrays.append((asked, _I64, None))
         at = addresses(arrays)
-        self.words = words = _Words(memory.at, None if more is None else at[-1], snapshot.width)
+        self.words = words = _Words(memory.at, None, snapshot.width)
         words.deadline = np.inf if deadline is None else deadline
         words.excluded, words.unwanted, words.k = at[0], len(wanted.excluded), wanted.k
         words.rows, words.positions, words.ids, words.scores, words.out = at[1:6]
@@ -223,6 +213,11 @@ class SelectCall:
         """Give vectors f32[1, own fields, D] and f32[1, shared fields, D], so that none are looked up."""
         self.words.own_vectors, self.words.shared_vectors = address(own), address(shared)
         self._arrays = self._arrays, own, shared
+
+    def give_lists(self, vectors: Sequence[F32 | None]) -> None:
+        """Give the vectors f32[n, width] of lists of the tower's pooling. Raises as `GivenLists`."""
+        given = GivenLists(vectors)
+        self.words.lists, self._arrays = given.at, (self._arrays, given)
 
     def give_items(self, vectors: F32) -> None:
         """Give the vectors f32[m, out] of the m unknown candidates.
@@ -263,6 +258,8 @@ def _library() -> ctypes.CDLL:
         *(pointer, number, pointer, pointer, pointer, pointer),
         *(ctypes.c_float, pointer, pointer, pointer),
     ]
+    library.selector_pool.restype = ctypes.c_bool
+    library.selector_pool.argtypes = [pointer, pointer, pointer]
     library.selector_delete.restype, library.selector_delete.argtypes = None, [pointer]
     library.selector_select.restype, library.selector_select.argtypes = number, [pointer, pointer]
     return library

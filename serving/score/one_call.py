@@ -136,10 +136,10 @@ def select_items(
     scorer: TowerScorer,
     plan: PlanStages,
     run: FeatureRun,
-    more: F32 | None,
     client: RequestCall,
     wanted: Wanted,
     vectors: Callable[[npt.NDArray[np.bool_]], tuple[F32, bool]],
+    inline: InlineContent = MappingProxyType({}),
     ranking: Ranking | None = None,
 ) -> tuple[SelectCall, bool]:
     """Select a user's best items at a version.
@@ -149,11 +149,11 @@ def select_items(
         scorer: towers of the version.
         plan: of the run's features.
         run: features of the user.
-        more: f32[n], inputs of the user tower besides fields; None: the dense features alone.
         client: call that is answered.
         wanted: items.
         vectors: gives the vectors f32[m, out] of those candidates, bool[n], that have none; and False if
             look-up rows of them may be missing.
+        inline: content that the request carries.
         ranking: of the items, which the same compiled call begins; None: they are not ranked.
 
     Returns:
@@ -166,13 +166,17 @@ def select_items(
     reads = scorer.reads["user"]
     order = plan.order(run.split.shared_fields, run.split.own_fields, reads.sequences)
     snapshot = scorer.snapshot(lookup.version, lookup.cache, order)
-    call = SelectCall(snapshot, run, more, client.deadline, wanted)
+    call = SelectCall(snapshot, run, client.deadline, wanted)
     complete = True
 
     def find(outcome: int) -> None:
         nonlocal complete
-        found, complete = vectors(call.unknown)
-        call.give_items(found)
+        if outcome == MISSING_CONTENT:
+            content = plan.content(lookup, run.features(), reads.content, inline)
+            call.give_lists([content[each.field].values for each in scorer.lists])
+        else:
+            found, complete = vectors(call.unknown)
+            call.give_items(found)
 
     def give_rows(vectors: Vectors) -> None:
         call.give_vectors(vectors.pooled, vectors.once)

@@ -14,7 +14,7 @@ from livectr.ingest.extract.sharing import SharedFeatures
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
-from livectr.kernels.request.score import FieldPlace
+from livectr.kernels.request.pooled import FieldPlace
 from livectr.serving.errors import RequestError
 from livectr.serving.limits import RequestLimits
 from livectr.serving.request.features import Extracted, FeatureRun, RequestFeatures

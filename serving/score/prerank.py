@@ -22,7 +22,6 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.keys.keys import U32
 from livectr.kernels.network.reply import pack_texts
 from livectr.kernels.network.retrieval import Selection
-from livectr.kernels.request.features import EXTRACTED, answer
 from livectr.kernels.request.parse import Code, ItemValues
 from livectr.kernels.request.select import SelectionFields, Wanted
 from livectr.protos import livectr_pb2 as pb
@@ -184,21 +183,15 @@ class PreRanker:
         """
         version, user = lookup.version, self._user
         scorer = tower_scorer(version)
-        reads = scorer.reads["user"]
-        run, more = user.features.begin(query.columns, reads.statistics, lambda _: "context"), None
-        if reads.content:
-            while answer(run) != EXTRACTED:
-                user.read(lookup, run)
-            features = run.features()
-            content = user.content(lookup, features, reads.content, query.content)
-            more = scorer.user_inputs(features.own.dense, content)
+        run = user.features.begin(query.columns, scorer.reads["user"].statistics, lambda _: "context")
 
         def cold(unknown: npt.NDArray[np.bool_]) -> tuple[F32, bool]:
             assert query.candidates is not None  # all items of the catalogue have vectors
             return self._cold_vectors(lookup, query.candidates.filter(pa.array(unknown)), query.content)
 
         wanted = Wanted(query.top_k, query.keys, query.excluded, fields)
-        selected, complete = select_items(lookup, scorer, user, run, more, call, wanted, cold, ranking)
+        content = query.content
+        selected, complete = select_items(lookup, scorer, user, run, call, wanted, cold, content, ranking)
         read, read_at = user.features.end(run)
         call.read_live(read_at, version.manifest.created_ms)
         if query.keys is not None:

@@ -16,8 +16,8 @@ from livectr.ingest.extract.sharing import SharedFeatures
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.segments import NO_SEGMENT, segments
 from livectr.kernels.network.forward import ForwardNetwork, Kept
-from livectr.kernels.network.pooling import Pooling, VectorList
-from livectr.kernels.request.score import Lines, ListRead, Mixture, PooledReads, Reads, Snapshot
+from livectr.kernels.network.pooling import VectorList
+from livectr.kernels.request.score import Lines, Mixture, Reads, Snapshot
 from livectr.models.configs import model_configs
 from livectr.models.forward import ItemFeatures, compiled_forward
 from livectr.models.inputs import Columns, Gathered
@@ -25,7 +25,7 @@ from livectr.serving.deadlines import CALL
 from livectr.serving.score.inputs import FieldVectors, Lists, ModelInputs, ragged, slices
 from livectr.serving.score.plan_stages import FieldOrder
 from livectr.serving.score.published import loaded_role, published_statistics, served_slices
-from livectr.serving.score.snapshots import Snapshots
+from livectr.serving.score.snapshots import Snapshots, pooled_reads
 from livectr.serving.version.batch import RaggedVectors
 from livectr.serving.version.loader import ModelVersion
 from livectr.serving.version.near_cache import NearCache
@@ -119,7 +119,7 @@ class RankScorer(Snapshots[Snapshot]):
             network,
             reads,
             None if self.maps is None else self._lines(self.maps, order),
-            None if pooling is None else _pooled_reads(pooling, version, order),
+            None if pooling is None else pooled_reads(pooling, version, order),
             self.mixture(order),
         )
 
@@ -283,18 +283,6 @@ class RankScorer(Snapshots[Snapshot]):
         sequences = {name: ragged(lists[name], self._slice) for name in gathers.sequences}
         ragged_content = {name: ragged(content[name]) for name in gathers.content}
         return Gathered(pooled, sequences, dense if gathers.dense else None, ragged_content)
-
-
-def _pooled_reads(pooling: Pooling, version: ModelVersion, order: FieldOrder) -> PooledReads:
-    """Lists of batches with fields in an order, at a version."""
-    matrices = {
-        field: content.published.matrix for content in version.content.values() for field in content.fields
-    }
-    lists = [
-        ListRead(order.places[each.field], matrices[each.field] if each.content else None)
-        for each in pooling.lists
-    ]
-    return PooledReads(pooling, lists, [order.places[name] for name in pooling.queries])
 
 
 def rank_scorer(version: ModelVersion) -> RankScorer:

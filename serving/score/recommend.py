@@ -47,7 +47,6 @@ from livectr.serving.score.plan_stages import PlanStages
 from livectr.serving.score.prerank import PreRanker, PreRankQuery, PreRankScores
 from livectr.serving.score.rank import Ranker, RankQuery, RankScores
 from livectr.serving.score.rank_scorer import rank_scorer
-from livectr.serving.score.tower_scorer import tower_scorer
 from livectr.serving.served.record import Answer
 from livectr.serving.version.follower import VersionFollower
 from livectr.serving.version.loader import ModelVersion
@@ -262,9 +261,7 @@ class Recommender:
 
     def _size_in_one_call(self, lookup: VersionLookup, query: PreRankQuery) -> int:
         """Number of items to rank in the compiled call that selects them; 0: there are two calls, or none."""
-        whole = (
-            rank_scorer(lookup.version).in_one_call and not tower_scorer(lookup.version).reads["user"].content
-        )
+        whole = rank_scorer(lookup.version).in_one_call
         if not whole or self._item_type not in (pa.int64(), pa.int32()):
             return 0
         catalogue = lookup.version.items

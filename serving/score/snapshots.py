@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
+from livectr.kernels.network.pooling import Pooling
+from livectr.kernels.request.pooled import ListRead, PooledReads
 from livectr.serving.score.plan_stages import MOST_ORDERS, FieldOrder
 from livectr.serving.version.loader import ModelVersion
 from livectr.serving.version.near_cache import NearCache
@@ -43,3 +45,15 @@ class Snapshots(Generic[T]):
                 snapshots.clear()
             snapshot = snapshots[order] = self.make_snapshot(version, cache, order)
         return snapshot
+
+
+def pooled_reads(pooling: Pooling, version: ModelVersion, order: FieldOrder) -> PooledReads:
+    """Lists of batches with fields in an order, at a version."""
+    matrices = {
+        field: content.published.matrix for content in version.content.values() for field in content.fields
+    }
+    lists = [
+        ListRead(order.places[each.field], matrices[each.field] if each.content else None)
+        for each in pooling.lists
+    ]
+    return PooledReads(pooling, lists, [order.places[name] for name in pooling.queries])

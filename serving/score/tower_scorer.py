@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.dag import FeaturePlan
-from livectr.kernels.network.symlog import symlog
+from livectr.kernels.network.pooling import Channel, Pool, Pooling, VectorList
 from livectr.kernels.network.tower import Tower
 from livectr.kernels.request.select import Selector
 from livectr.models.configs import model_configs
@@ -22,7 +21,7 @@ from livectr.serving.score.inputs import Lists, gathered_content
 from livectr.serving.score.item_features import PlanPart
 from livectr.serving.score.plan_stages import FieldOrder
 from livectr.serving.score.published import loaded_role, published_statistics, served_slices
-from livectr.serving.score.snapshots import Snapshots
+from livectr.serving.score.snapshots import Snapshots, pooled_reads
 from livectr.serving.version.id_vectors import IdVectors
 from livectr.serving.version.loader import ModelVersion
 from livectr.serving.version.near_cache import NearCache
@@ -93,6 +92,7 @@ class TowerScorer(Snapshots[Selector]):
 
     Attributes:
         reads: what each tower reads, by side.
+        lists: images of the user tower, whose means a compiled call reads.
     """
 
     def __init__(self, pipeline: Pipeline, dense: Mapping[str, Tensor], champion: str = "rank") -> None:
@@ -113,18 +113,10 @@ class TowerScorer(Snapshots[Selector]):
             self.reads[side] = TowerReads(statistics, own.images)
             self._columns[side] = [plan.dense_names.index(name) for name in own.dense]
         self._user = user_tower(self._models["user"])
-
-    def user_inputs(self, dense: F32, content: Lists) -> F32:
-        """Inputs f32[n] of the user tower besides fields: symlog of dense features, and means of images.
-
-        Args:
-            dense: f32[1, Dd_user].
-            content: content vectors of the user's images, by field.
-        """
-        images = (content[name].values for name in self.reads["user"].content)
-        means = (of.sum(axis=0) / np.float32(max(len(of), 1)) for of in images)
-        inputs: F32 = np.concatenate([symlog(dense[0]), *means])
-        return inputs
+        images, config = self.reads["user"].content, configs["prerank"]
+        assert isinstance(config, TwoTower)
+        self.lists = tuple(VectorList(name, config.image_dim, content=True) for name in images)
+        self._pooling = Pooling([Channel(Pool.MEAN, each) for each in self.lists], 0) if images else None
 
     @torch.inference_mode()
     def items(self, vectors: F32, dense: F32, content: Lists) -> F32:
@@ -157,6 +149,7 @@ class TowerScorer(Snapshots[Selector]):
             self._user,
             float(self._models["user"].bias),
             items.matrix,
+            None if self._pooling is None else pooled_reads(self._pooling, version, order),
         )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from livectr.kernels.keys.keys import MISSING, U32, KeyNumbers
-from livectr.kernels.request.select import ItemMatrix
+from livectr.kernels.request.pooled import ItemMatrix
 from livectr.kernels.runtime.arrays import aligned
 from livectr.store.layout import F32, I64
 

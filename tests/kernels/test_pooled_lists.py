@@ -10,8 +10,8 @@ import torch
 
 from livectr.kernels.keys.keys import KeyNumbers
 from livectr.kernels.request.look_up import DONE, EXPIRED, MISSING_CONTENT, MISSING_ROWS, TOO_MANY_PAIRS
-from livectr.kernels.request.score import FieldPlace, ListRead, PooledReads, ScoreCall, Snapshot
-from livectr.kernels.request.select import ItemMatrix
+from livectr.kernels.request.pooled import FieldPlace, ItemMatrix, ListRead, PooledReads
+from livectr.kernels.request.score import ScoreCall, Snapshot
 from livectr.kernels.request.swap_lock import SwapLock
 from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.layout import SGD, RowLayout, Segment

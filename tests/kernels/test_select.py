@@ -15,7 +15,8 @@ from livectr.kernels.keys.keys import KeyNumbers
 from livectr.kernels.network.reply import pack_texts
 from livectr.kernels.network.tower import Tower
 from livectr.kernels.request.look_up import DONE, LATE, MISSING_ITEMS, MISSING_ROWS, SUPERSEDED
-from livectr.kernels.request.select import ItemMatrix, SelectCall, SelectionFields, Selector, Wanted
+from livectr.kernels.request.pooled import ItemMatrix
+from livectr.kernels.request.select import SelectCall, SelectionFields, Selector, Wanted
 from livectr.kernels.request.swap_lock import SwapLock
 from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.layout import SGD, RowLayout, Segment
@@ -82,7 +83,7 @@ class World:
         once = Ragged(offsets[: shared + 1], keys[:last])
         own = Ragged(offsets[shared:] - last, keys[last:])
         features = GivenFeatures(once, own, np.array([[0.5, -2]], F32))
-        return SelectCall(selector, features, None, deadline, wanted)
+        return SelectCall(selector, features, deadline, wanted)
 
     def scores(self, user: int = 3) -> np.ndarray:
         """Scores f64[items] in NumPy."""
@@ -196,7 +197,7 @@ def test_features_that_do_not_fit_are_refused(world: World) -> None:
         GivenFeatures(own, own, np.zeros((1, 1), F32)),
         GivenFeatures(own, Ragged(np.arange(5, dtype=np.int32), np.arange(4)), np.zeros((2, 2), F32)),
     ):
-        call = SelectCall(selector, features, None, None, Wanted(1, None, NONE))
+        call = SelectCall(selector, features, None, Wanted(1, None, NONE))
         with pytest.raises(ValueError, match="do not fit"):
             selector.answer(call.words)
 

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from livectr.kernels.keys.keys import KeyNumbers
-from livectr.kernels.network.symlog import symlog
-from livectr.kernels.request.look_up import DONE
-from livectr.kernels.request.select import ItemMatrix, SelectCall, Selector, Wanted
+from livectr.kernels.network.pooling import Channel, Pool, Pooling, VectorList
+from livectr.kernels.request.look_up import DONE, MISSING_CONTENT
+from livectr.kernels.request.pooled import FieldPlace, ItemMatrix, ListRead, PooledReads
+from livectr.kernels.request.select import SelectCall, Selector, Wanted
 from livectr.kernels.request.swap_lock import SwapLock
 from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.layout import SGD, RowLayout, Segment
@@ -53,25 +54,43 @@ def test_vectors(images: tuple[str, ...], dense: tuple[str, ...], hidden: tuple[
         torch.empty(0), {}, None, {name: Ragged(clicked, torch.tensor([0, 2])) for name in images}
     )
     expected = model.user_vector(model.partial(values, numbers), model.user.pooled_images(gathered))
-    means = [clicked.mean(dim=0).numpy() for _ in images]
-    found = _vector(model, values.numpy(), np.concatenate([symlog(numbers[0].numpy()), *means]))
+    found = _vector(model, values.numpy(), numbers.numpy(), [clicked.numpy() for _ in images])
     np.testing.assert_allclose(found, expected[0].numpy(), rtol=1e-5, atol=1e-5)
 
 
-def _vector(model: TwoTowerModel, values: np.ndarray, more: np.ndarray) -> np.ndarray:
-    """User vector of f32[1, F, DIM] vectors: its products with the unit vectors, which are the items."""
-    keys = KeyNumbers()
+def _vector(
+    model: TwoTowerModel, values: np.ndarray, dense: np.ndarray, images: list[np.ndarray]
+) -> np.ndarray:
+    """User vector: its products with the unit vectors, which are the items.
+
+    Args:
+        values: f32[1, F, DIM], of the fields.
+        dense: f32[1, Dd].
+        images: f32[n, width] of each list of images, which are in no matrix: they are given.
+    """
+    keys, nothing = KeyNumbers(), KeyNumbers()
     keys.assign(np.arange(OUT))
     items = ItemMatrix(keys, np.arange(OUT), np.eye(OUT, dtype=np.float32))
     fields = values.shape[1]
     table = DynamicTable(RowLayout((Segment("t", DIM, SGD()),)), name="t", seed=1)
     table.assign(np.arange(fields), values[0])
     front = FieldTables({"t": table}, [("", "t")] * fields)
-    selector = Selector(SwapLock(60.0), 0, front, 0, 0, DIM, range(fields), user_tower(model), 0.0, items)
+    lists = [VectorList(f"images {i}", each.shape[1], content=True) for i, each in enumerate(images)]
+    absent = [ItemMatrix(nothing, np.arange(0), np.empty((0, each.width), np.float32)) for each in lists]
+    reads = [ListRead(FieldPlace(False, fields + i), each) for i, each in enumerate(absent)]
+    pooled = PooledReads(Pooling([Channel(Pool.MEAN, each) for each in lists], 0), reads, [])
+    selector = Selector(
+        *(SwapLock(60.0), 0, front, 0, 0, DIM, range(fields), user_tower(model), 0.0, items),
+        pooled if images else None,
+    )
     shared = Batch((), np.zeros(1, np.int32), np.empty(0, np.int64), 1)
-    own = Batch((), np.arange(fields + 1, dtype=np.int32), np.arange(fields), 1)
+    ends = np.cumsum([0, *[1] * fields, *map(len, images)]).astype(np.int32)
+    own = Batch((), ends, np.arange(ends[-1]), 1)
     wanted = Wanted(OUT, np.arange(OUT), np.empty(0, np.uint32))
-    call = SelectCall(selector, GivenFeatures(shared, own, np.empty((1, 0), np.float32)), more, None, wanted)
+    call = SelectCall(selector, GivenFeatures(shared, own, dense), None, wanted)
+    if images:
+        assert selector.answer(call.words) == MISSING_CONTENT
+        call.give_lists(images)
     assert selector.answer(call.words) == DONE
     vector = np.empty(OUT, np.float32)
     best, ids = call.best

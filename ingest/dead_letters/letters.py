@@ -75,8 +75,14 @@ class Reason(StrEnum):
     BAD_LABEL = "bad_label"
     BAD_TIME = "bad_time"
     BAD_WEIGHT = "bad_weight"
+    BAD_TARGET = "bad_target"
     NOT_EXTRACTED = "not_extracted"
     JOIN_FULL = "join_full"
+
+    @property
+    def of_example(self) -> bool:
+        """True if it is said of a joined row, which was decoded and counted before."""
+        return self in (Reason.BAD_WEIGHT, Reason.BAD_TARGET, Reason.NOT_EXTRACTED)
 
 
 RecordPlace: TypeAlias = tuple[str, int, int, int]

@@ -55,7 +55,8 @@ class TargetExtractor:
         bits, wrong = np.zeros(rows.num_rows, np.int64), dict[str, Mask]()
         for t, target in enumerate(self._targets):
             bits |= dense[:, t].astype(np.int64) << t
-            null = nulls(rows, target.label)
+            missing = nulls(rows, target.label).values()
+            null = np.logical_or.reduce([np.zeros(rows.num_rows, np.bool_), *missing])
             said = {
                 f"the label of target {target.name}, {target.label}, is null; "
                 "fill_null(column, 0) says that it did not come": null,

@@ -69,29 +69,31 @@ class WeightExtractor:
         wrong: dict[str, Mask] = {}
         if self._extract is not None:
             dense = self._extract(rows).dense
-            for column, name, expr, cure in (
+            for place, name, expr, cure in (
                 (0, WEIGHT, self._weights.weight, f"a weight is from 0 to {LARGEST_WEIGHT:g}"),
                 (1, RATE, self._weights.rate, f"a rate is from {LEAST_RATE:g} to 1"),
             ):
                 if expr is None:
                     continue
                 what = f"the {'weight' if name == WEIGHT else 'sampling rate'} {expr}"
-                null = nulls(rows, expr)
+                missing = nulls(rows, expr)
+                null = np.logical_or.reduce([np.zeros(rows.num_rows, np.bool_), *missing.values()])
                 outside = (dense[:, self._places[IN_RANGE + name]] == 0) & ~null
                 said = {
-                    f"{what} is null; fill_null(column, value) stands in for a null": null,
-                    f"{what} is out of range or no number; {cure}": outside,
+                    f"{column}, which {what} reads, is null; fill_null(column, value) stands in": mask
+                    for column, mask in missing.items()
                 }
+                said[f"{what} is out of range or no number; {cure}"] = outside
                 wrong |= {sentence: mask for sentence, mask in said.items() if mask.any()}
-                values[:, column] = np.where(null | outside, 1, dense[:, self._places[name]])
+                values[:, place] = np.where(null | outside, 1, dense[:, self._places[name]])
         return Weights(values, wrong)
 
 
-def nulls(rows: pa.RecordBatch, expr: Expr) -> Mask:
-    """bool[b], rows in which a column of an expression is null, and has no fill."""
-    null = np.zeros(rows.num_rows, np.bool_)
+def nulls(rows: pa.RecordBatch, expr: Expr) -> dict[str, Mask]:
+    """Columns of an expression that are null, and have no fill → bool[b], where they are."""
+    null: dict[str, Mask] = {}
     for root in roots_of(expr):
         column = rows.column(root.name)
         if isinstance(root.ref, ColumnRef) and root.ref.fill is None and column.null_count:
-            null |= np.asarray(column.is_null().to_numpy(zero_copy_only=False))
+            null[str(root)] = np.asarray(column.is_null().to_numpy(zero_copy_only=False))
     return null

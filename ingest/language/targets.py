@@ -51,9 +51,10 @@ class Target:
             raise ConfigError(f"Target {self.name!r}: write a column of numbers or bools, not {given}")
         if needs_statistics(self.label):
             raise ConfigError(f"Target {self.name!r}: {self.label} depends on running statistics")
-        if self.after not in (None, CLICK):
+        if self.after is not None and (not isinstance(self.after, str) or self.after != CLICK):
+            given = str(self.after) if isinstance(self.after, Expr) else repr(self.after)
             raise ConfigError(
-                f"Target {self.name!r}: after is {self.after!r}; it is 'click', the log's own label, or None"
+                f"Target {self.name!r}: after is {given}; it is 'click', the log's own label, or None"
             )
 
     @property

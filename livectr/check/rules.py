@@ -139,7 +139,7 @@ def _rows(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:
 def _letters(sample: Sample) -> Iterator[Finding]:
     for reason, count in sorted(sample.letters.counts.items()):
         letter = sample.letters.first[reason]
-        read = sample.topics.get(letter.topic)
+        read = None if Reason(reason).of_example else sample.topics.get(letter.topic)
         share = count / max(1, read.rows if read is not None else len(sample))
         at = f"{letter.topic} partition {letter.place[1]}"
         at += f", offset {letter.offset}" if letter.offset >= 0 else ""

@@ -207,10 +207,13 @@ def _weigh(pipeline: Pipeline, parts: list[Examples], letters: FirstLetters) -> 
     if (weights := pipeline.example_weights) is not None:
         extractors.append((Reason.BAD_WEIGHT, WeightExtractor(weights)))
     if pipeline.targets:
-        extractors.append((Reason.BAD_LABEL, TargetExtractor(pipeline.targets)))
+        extractors.append((Reason.BAD_TARGET, TargetExtractor(pipeline.targets)))
     topic = pipeline.log.impressions.topic
-    for part, (reason, extract) in product(parts, extractors):
-        for sentence, wrong in extract(part.columns).wrong.items():
+    known = [np.zeros(len(part.label), np.bool_) for part in parts]
+    for (part, failed), (reason, extract) in product(zip(parts, known, strict=True), extractors):
+        for sentence, rows in extract(part.columns).wrong.items():
+            wrong = rows & ~failed  # a row is told of once
+            failed |= rows
             letters.rows.add(topic, 0, {sentence: int(np.count_nonzero(wrong))})
             for row in np.flatnonzero(wrong).tolist():
                 place = (topic, int(part.partition[row]), EXAMPLE, int(part.instance[row]))

@@ -360,6 +360,16 @@ def test_weights_that_cannot_be_used_are_told(check: Checker) -> None:
     assert "column shown.value" not in checks
 
 
+def test_weights_are_judged_by_the_rows_that_were_weighed(check: Checker) -> None:
+    """A file has more rows than are looked at; a row with a bad weight and a bad rate is one row."""
+    shown(check, [row(i) | {"value": -1.0 * (i % 60 == 0)} for i in range(3_000)])
+    weighted = LABELLED.replace('"click": "int32"', '"click": "int32", "value": "float64"')
+    weighted = weighted.replace("rank=LR()", "rank=LR(), weight=log.value + 1, sampling=log.value + 1")
+    code, checks, _ = check.json(weighted)
+    mark, found, _ = checks["dead letters, bad_weight"]
+    assert (code, mark) == (1, "wrong") and found.startswith("17 rows (1.70%)")
+
+
 def test_a_verdict_on_clocks_does_not_hang_on_the_number_of_clicks(check: Checker) -> None:
     """The join keeps the distances of its last clicks alone."""
     joined(check, clicks=[one | {"ts": one["ts"] - 7_000} for one in CLICKS])

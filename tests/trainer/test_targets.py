@@ -125,7 +125,7 @@ def test_rows_whose_label_is_none_go_to_the_dead_letters(tmp_path: Path) -> None
     (tmp_path / "shown" / "00000.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     options = TrainOptions(f"file:{tmp_path}", until_end=True, threads=1, checkpoint=str(tmp_path / "c"))
     report = train(shop_pipeline(targets=[ORDER]), options)
-    assert report.dead_letter_reasons == {"bad_label": 2} and report.examples_trained == 498
+    assert report.dead_letter_reasons == {"bad_target": 2} and report.examples_trained == 498
     letters = "".join(f.read_text() for f in (tmp_path / "livectr.dead_letters").glob("*.jsonl"))
     assert "the label of target order, shown.ordered, is null; fill_null(column, 0) says" in letters
     assert "the label of target order, shown.ordered, is neither 0 nor 1" in letters
@@ -148,6 +148,10 @@ JOINED = label_join(TIMED, CLICKS, on="id", window="1m", wait="1s", delayed="fnw
         (lambda: Target("order", LOG["tags"]), "write a column of numbers or bools"),
         (lambda: Target("order", zscore(LOG.ordered)), "depends on running statistics"),
         (lambda: Target("order", LOG.ordered, after="cart"), "after is 'cart'; it is 'click'"),
+        (
+            lambda: Target("order", LOG.ordered, after=LOG.clicked),  # type: ignore[arg-type]
+            "after is shown.clicked; it is 'click'",
+        ),
         (lambda: shop_pipeline(targets=["order"]), "targets is .* write targets="),
         (lambda: shop_pipeline(targets=[ORDER, ORDER]), "two targets have the same name"),
         (lambda: shop_pipeline(Hedge((LR(), FM())), targets=[ORDER]), "no hedge, and no challengers"),

@@ -19,6 +19,7 @@ from livectr.ingest.language.delays import Delayed
 from livectr.ingest.language.streams import Stream, labelled
 from livectr.ingest.operators import fill_null, where, zscore
 from livectr.ingest.pipeline import Pipeline
+from livectr.inspection.trained import facts_of
 from livectr.models import FM, LR, DeepFM, Hedge, ModelConfig
 from livectr.system.errors import ConfigError, MismatchError
 from livectr.trainer.checkpoint.manifest import newest_manifest
@@ -160,6 +161,7 @@ def test_rows_whose_weight_cannot_be_used_go_to_the_dead_letters(tmp_path: Path)
     report = train(pipeline, options)
     assert report.dead_letter_reasons == {"bad_weight": 5} and report.examples_trained == 995
     assert report.rows["shown"]["rows"] == 1_000 and report.rows["shown"]["unusable"] == 5
+    assert dict(facts_of(report))["rows"] == "995 used, 5 set aside"
     letters = [
         json.loads(line)
         for file in sorted((tmp_path / "livectr.dead_letters").glob("*.jsonl"))
@@ -167,7 +169,9 @@ def test_rows_whose_weight_cannot_be_used_go_to_the_dead_letters(tmp_path: Path)
     ]
     assert {letter["reason"] for letter in letters} == {"bad_weight"}
     said = "\n".join(letter["detail"] for letter in letters)
-    assert said.count("the weight multiply(shown.value, 2.0) is null; fill_null(column, value)") == 1
+    assert (
+        said.count("shown.value, which the weight multiply(shown.value, 2.0) reads, is null; fill_null") == 1
+    )
     assert said.count("is out of range or no number; a weight is from 0 to 1e+09") == 2
     assert said.count("the sampling rate shown.kept is out of range or no number; a rate is") == 2
     filled = replace(pipeline, weight=fill_null(LOG.value, 1.0))

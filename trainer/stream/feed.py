@@ -237,7 +237,7 @@ class Feed:
         own, cut = flight.own, flight.cut
         label = np.where(own.late, np.float32(LATE), own.label)
         wrong: dict[str, tuple[Reason, Mask]] = {}
-        for reason, values in ((Reason.BAD_WEIGHT, weights), (Reason.BAD_LABEL, targets)):
+        for reason, values in ((Reason.BAD_WEIGHT, weights), (Reason.BAD_TARGET, targets)):
             wrong |= {} if values is None else {what: (reason, rows) for what, rows in values.wrong.items()}
         failed = reduce(np.logical_or, (rows for _, rows in wrong.values()), features.failed)
         more = [] if self._segments is None else [self._segments(features)]

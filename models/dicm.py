@@ -275,7 +275,7 @@ class _WithImages(LayeredModel):
         if self.images is None or layers is None:
             return layers
         block = Block(self.images.weight, self.images.inputs, self.images.channels)
-        return None if layers.mlp is None else replace(layers, blocks=(*layers.blocks, block))
+        return replace(layers, blocks=(*layers.blocks, block))
 
 
 def _images(config: DICM, part: Part, hidden: int) -> ImageLayer | None:

@@ -30,7 +30,7 @@ class Block:
     """Block of the first layer besides fields and dense features.
 
     Args:
-        weight: f32[W, H₁].
+        weight: f32[W, H₁]; of a model without an MLP f32[W, 1], of its first order.
         inputs: gathered tensors of B rows → f32[B, W].
         channels: gives the same inputs, one behind the other, as a compiled function pools them; None: torch
             alone computes one of them.
@@ -114,7 +114,7 @@ class CompiledForward:
         read = first.chosen if isinstance(first, SubsetLinear) else (tuple(range(fields)), ())
         self._fields = frozenset(read[0])
         pooled = [block.channels() for block in layers.blocks]
-        self.pooling = _pooling(pooled, layers.dim)
+        self.pooling = _pooling(pooled)
         self._blocks = [
             (block.inputs, [len(block.weight)] if channels is None else [part.width for part in channels])
             for block, channels in zip(layers.blocks, pooled, strict=True)
@@ -134,7 +134,10 @@ class CompiledForward:
         parameters = [bias.reshape(1)]
         if wide is not None:
             of_dense = torch.zeros(dense) if wide.dense is None else wide.dense
-            parameters += [wide.scale, of_dense[order], torch.zeros(sum(blocks))]
+            of_blocks = [
+                block.weight if mlp is None else torch.zeros(len(block.weight)) for block in layers.blocks
+            ]
+            parameters += [wide.scale, of_dense[order], *of_blocks]
         if mlp is not None:
             parameters += [weight, numbers[order], *(block.weight for block in layers.blocks), *_in_turn(mlp)]
         self.network = ForwardNetwork(self._shape, [_numbers(p) for p in parameters])
@@ -239,17 +242,12 @@ def compiled_forward(
     return None if layers is None else CompiledForward(layers, model.bias, fields, dense, items)
 
 
-def _pooling(blocks: Sequence[tuple[Channel, ...] | None], dim: int) -> Pooling | None:
-    """Compiled pooling of the inputs of blocks; None: there are none, or torch alone computes one.
-
-    Args:
-        blocks: channels of each.
-        dim: K of the fields.
-    """
+def _pooling(blocks: Sequence[tuple[Channel, ...] | None]) -> Pooling | None:
+    """Compiled pooling of the channels of blocks; None: there are none, or torch alone computes one."""
     known = [channels for channels in blocks if channels is not None]
     if not known or len(known) < len(blocks):
         return None
-    return Pooling([*chain.from_iterable(known)], dim)
+    return Pooling([*chain.from_iterable(known)])
 
 
 def _first_layer(first: FieldLinear | None, fields: int, dense: int, dim: int) -> tuple[Tensor, Tensor]:

@@ -91,13 +91,12 @@ using namespace livectr::pooling;
 
 extern "C" {
 
-// sizes: lists and queries' fields, numbers of a query's vector, then the widths of the lists' vectors. Returns null
-// without memory.
+// sizes: lists and queries' fields, then the widths of the lists' vectors. Returns null without memory.
 Pooling* pooling_new(const int64_t* sizes) {
     try {
         auto made = std::make_unique<Pooling>();
-        made->fields = sizes[1], made->dim = sizes[2];
-        made->widths.assign(sizes + 3, sizes + 3 + sizes[0]);
+        made->fields = sizes[1];
+        made->widths.assign(sizes + 2, sizes + 2 + sizes[0]);
         return made.release();
     } catch (const std::bad_alloc&) {
         return nullptr;

@@ -20,7 +20,7 @@ struct Channel {
 // Lists that channels read, and fields whose vectors are queries.
 struct Pooling {
     std::vector<int64_t> widths;  // of the lists' vectors
-    int64_t fields = 0, dim = 0;  // queries' fields and their numbers
+    int64_t fields = 0;           // of the queries
     std::vector<Channel> channels;
 };
 

@@ -91,12 +91,12 @@ class Pooling:
 
     Args:
         channels: in the order of the network's sources.
-        dim: K, numbers of a field's vector.
 
     Attributes:
         channels: as given.
         lists: that the channels read.
         queries: fields whose vectors are queries.
+        depth: numbers of the longest of these vectors.
         handle: for compiled calls.
 
     Raises:
@@ -104,38 +104,40 @@ class Pooling:
         MemoryError: no memory.
     """
 
-    def __init__(self, channels: Sequence[Channel], dim: int) -> None:
+    def __init__(self, channels: Sequence[Channel]) -> None:
         self.channels = tuple(channels)
         units = [channel.unit for channel in channels if channel.unit is not None]
         lists = [channel.values for channel in channels]
         lists += [unit.query for unit in units if isinstance(unit.query, VectorList)]
         self.lists = tuple(dict.fromkeys(lists))
         self.queries = tuple(dict.fromkeys(unit.query for unit in units if isinstance(unit.query, str)))
+        self.depth = 0
         widths = [each.width for each in self.lists]
-        sizes = np.array((len(self.lists), len(self.queries), dim, *widths), np.int64)
+        sizes = np.array((len(self.lists), len(self.queries), *widths), np.int64)
         self.handle: int = _library().pooling_new(address(sizes))
         if not self.handle:
             raise MemoryError("no memory for the pooling of lists")
         weakref.finalize(self, _library().pooling_delete, self.handle)
         for channel in channels:
-            self._add(channel, dim)
+            self._add(channel)
 
-    def _add(self, channel: Channel, dim: int) -> None:
+    def _add(self, channel: Channel) -> None:
         unit, width = channel.unit, channel.values.width
         words = [channel.pool, self.lists.index(channel.values), channel.width, channel.length]
-        project = np.empty(0, np.float32)
+        project = np.empty((0, width), np.float32)
         if unit is None:
             words += [-1, -1, 0]
+        elif isinstance(unit.query, VectorList):
+            if unit.query.width != width:
+                raise ValueError(f"a query of {unit.query.width} numbers is none of {width}")
+            words += [self.lists.index(unit.query), -1, 0]
         else:
-            if isinstance(unit.query, VectorList):
-                words += [self.lists.index(unit.query), -1, 0]
-                depth = unit.query.width
-            else:
-                project = project if unit.project is None else unit.project
-                words += [-1, self.queries.index(unit.query), len(project)]
-                depth = dim
-            if (project.shape if len(project) else (depth, depth)) != (depth, width):
-                raise ValueError(f"a query of {depth} numbers by {project.shape} is none of {width}")
+            project = project if unit.project is None else unit.project
+            if project.ndim != 2 or project.shape[1] != width:
+                raise ValueError(f"a query by {project.shape} is none of {width}")
+            self.depth = max(self.depth, len(project) or width)
+            words += [-1, self.queries.index(unit.query), len(project)]
+        if unit is not None:
             words += unit.widths
         of_unit = np.empty(0, np.float32) if unit is None else unit.numbers
         layers = () if unit is None else unit.widths

@@ -136,6 +136,8 @@ class Snapshot(CompiledSnapshot):
         if mixture is not None:
             self._mix(mixture, tables)
         if pooled is not None:
+            if tables.fields and reads.first + pooled.pooling.depth > tables.dim:
+                raise ValueError(f"rows of {tables.dim} values have no query from {reads.first} on")
             words, parts = pooled.numbers()
             self._parts = self._parts, parts
             if not _library().snapshot_pool(handle, pooled.pooling.handle, address(words)):

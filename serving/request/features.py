@@ -339,7 +339,7 @@ class RequestFeatures:
         engine.spent_s += call.extracted_at - call.enriched_at
         oldest = min(call.oldest, run.began) if result is None else result.read_at
         run.result = run.owners = None
-        run.tables, run.columns, run.row_name = [], _NO_COLUMNS, str
+        run.tables, run.columns, run.row_name, run.histories = [], _NO_COLUMNS, str, []
         run.clear()
         self._idle.append(run)
         return result is None or result.complete, oldest if self._live else None

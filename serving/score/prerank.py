@@ -9,6 +9,7 @@ table. The item tower of the version scores it from its features, so it can be s
 
 from __future__ import annotations
 
+import functools
 import time
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -129,6 +130,8 @@ class PreRanker:
         user, item = (tower_part(pipeline, side) for side in SIDES)
         self._user = PlanStages(sources, user, lambda version: tower_scorer(version).reads["user"])
         self._item = PlanStages(sources, item, lambda version: tower_scorer(version).reads["item"])
+        items = pipeline.items
+        self._roots = functools.cache(lambda column: LookupRoot.of(items[column]))
         self._reply_fields = SelectionFields(_INDEX, 0 if self.named else _IDS, _VALUES, _SCORE)
         self.schema = RequestSchema(pipeline, user.plan.roots, limits, pb.PreRankRequest)
         self.model = f"{type(pipeline.prerank).__name__}/{pipeline.fingerprint[:12]}"
@@ -289,6 +292,6 @@ class PreRanker:
 
     def item_values(self, column: str, keys: I64) -> tuple[pa.Array, bool]:
         """Column of the items' look-up rows, null for a missing row; False if rows may be missing."""
-        root = self._items[column]
+        root = self._roots(column)
         result = self._lookup_rows.find([LookupQuery(self._items, keys)])
-        return result.rows[0].columns([LookupRoot.of(root)])[root.name], result.complete
+        return result.rows[0].columns([root])[root.name], result.complete

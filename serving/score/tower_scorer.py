@@ -116,7 +116,7 @@ class TowerScorer(Snapshots[Selector]):
         images, config = self.reads["user"].content, configs["prerank"]
         assert isinstance(config, TwoTower)
         self.lists = tuple(VectorList(name, config.image_dim, content=True) for name in images)
-        self._pooling = Pooling([Channel(Pool.MEAN, each) for each in self.lists], 0) if images else None
+        self._pooling = Pooling([Channel(Pool.MEAN, each) for each in self.lists]) if images else None
 
     @torch.inference_mode()
     def items(self, vectors: F32, dense: F32, content: Lists) -> F32:

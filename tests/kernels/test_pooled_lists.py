@@ -31,7 +31,6 @@ CONFIGS: dict[str, ModelConfig] = {
     "DICM, ID alone": dicm(images="behaviors"),
     "DICM, ad alone": dicm(images="ad"),
 }
-CONFIGS.pop("DICM on LR")  # torch computes it
 MOST_PAIRS = 1 << 20
 
 

@@ -78,7 +78,7 @@ def _vector(
     lists = [VectorList(f"images {i}", each.shape[1], content=True) for i, each in enumerate(images)]
     absent = [ItemMatrix(nothing, np.arange(0), np.empty((0, each.width), np.float32)) for each in lists]
     reads = [ListRead(FieldPlace(False, fields + i), each) for i, each in enumerate(absent)]
-    pooled = PooledReads(Pooling([Channel(Pool.MEAN, each) for each in lists], 0), reads, [])
+    pooled = PooledReads(Pooling([Channel(Pool.MEAN, each) for each in lists]), reads, [])
     selector = Selector(
         *(SwapLock(60.0), 0, front, 0, 0, DIM, range(fields), user_tower(model), 0.0, items),
         pooled if images else None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import grpc
 import numpy as np
 import pytest
 
@@ -60,6 +61,19 @@ def test_equal_candidates_have_equal_probabilities(
             else:
                 found = client.rank(CONTEXT | {"tags": tags}, candidates)
             assert list(found.index) == list(range(count)) and len(set(found.pctr)) == 1
+
+
+def test_a_long_list_is_not_looked_at_from_many_candidates(redis_url: str, serve: Serve) -> None:
+    trained = Trained(CONFIGS["DIN, two lists"])
+    trained.publish(redis_url)
+    app = serve("rank", trained.pipeline, max_values=8000)
+    context = CONTEXT | {"tags": [f"t{i}" for i in range(1561)]}
+    with RankClient(app.server.address) as client:
+        with pytest.raises(
+            grpc.RpcError, match="feature tags has 1561 values, too many to be looked at from 41"
+        ):
+            client.rank(context, {"ad_id": ADS, "position": POSITIONS})
+        assert len(client.rank(context, {"ad_id": ADS[:39], "position": POSITIONS[:39]}).pctr) == 39
 
 
 def test_a_history_changes_what_din_answers(redis_url: str, serve: Serve) -> None:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from livectr.ingest.dead_letters.letters import Reason
+from livectr.ingest.dead_letters.usable import too_many
 from livectr.ingest.hints import leak_hint
 from livectr.ingest.join.stats import OF_PROCESS
 from livectr.system.disk import writing
 from livectr.system.errors import UserError
 from livectr.trainer.counts import summed
 from livectr.trainer.parts import Parts
+
+_DECODED = {Reason.JOIN_FULL, *(reason for reason in Reason if reason.of_example)}
+"""Dead letters of rows that are among the events: they were decoded before."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,7 @@ class Report:
         field_keys: field → keys that were learned (of common features once a group).
         table_bytes: table → memory of its rows and index, over all ranks.
         dead_letter_reasons: reason → rows that could not be used.
+        resumed: the process resumed from a checkpoint, so that `rows` are of a part of the input.
         dead_letter_place: path or URL of these rows; None: they are only counted.
         complete_versions: of the published versions, those that held every row; the others are deltas.
         version: the newest version in Redis; None: nothing was published.
@@ -96,6 +103,7 @@ class Report:
     field_keys: dict[str, int] = field(default_factory=dict)
     table_bytes: dict[str, int] = field(default_factory=dict)
     dead_letter_reasons: dict[str, int] = field(default_factory=dict)
+    resumed: bool = False
     dead_letter_place: str | None = None
     complete_versions: int = 0
     version: int | None = None
@@ -110,6 +118,26 @@ class Report:
         if not self.complete:
             raise UserError("a signal ended the training before the log's end; nothing was measured")
         return self
+
+    @property
+    def refused(self) -> int:
+        """Rows among the events that were set aside once they were decoded."""
+        return sum(count for reason, count in self.dead_letter_reasons.items() if Reason(reason) in _DECODED)
+
+    def too_many_bad(self, most: float) -> str | None:
+        """Sentence about rows of a whole input of which more than a share `most` was set aside, or None.
+
+        Of a run that resumed, rows by topic are of the last process alone; the sum over topics is of all.
+        """
+        if not self.resumed:
+            return too_many(self.rows, most)
+        rows = self.events - self.refused + self.dead_letters
+        whole = {topic: counts | {"unusable": 0} for topic, counts in self.rows.items()}
+        found = [too_many(whole, most)]
+        if self.dead_letters > most * rows:
+            reason = Counter(self.dead_letter_reasons).most_common(1)[0][0]
+            found.insert(0, f"{self.dead_letters:,} of {rows:,} rows set aside, most as {reason}")
+        return "; ".join(filter(None, found)) or None
 
     def write(self, path: Path) -> None:
         """Write the report as JSON."""
@@ -168,5 +196,6 @@ def report_of(parts: Parts, seconds: float, published: Mapping[str, Any], *, com
         field_keys=summed([share["field_keys"] for share in shares]),
         table_bytes=summed([share["table_bytes"] for share in shares]),
         dead_letter_reasons=counts["dead_letters"],
+        resumed=progress.resumed,
         **lines,
     )

@@ -162,7 +162,7 @@ def too_many(rows: Mapping[str, Mapping[str, Any]], most: float) -> str | None:
     bad = [
         f"{topic}: {of['unusable']:,} of {of['rows']:,} rows set aside: {of['commonest']}"
         for topic, of in sorted(rows.items())
-        if of["rows"] and of["unusable"] > most * of["rows"]  # a resumed run may have read none itself
+        if of["unusable"] > most * of["rows"]
     ]
     bad += [
         f"{topic}: {of['unreadable_files']:,} of its files cannot be read, or not to the end, so nobody "

@@ -9,7 +9,6 @@ from typing import Any
 from rich.table import Table
 
 from livectr.console import make_console
-from livectr.ingest.dead_letters.letters import Reason
 from livectr.trainer.report import Report
 
 MOST_TABLES = 12
@@ -50,13 +49,8 @@ def facts_of(report: Report) -> Iterator[tuple[str, str]]:
     yield "freshness", _freshness(report.freshness)
 
 
-_DECODED = {Reason.JOIN_FULL, *(reason for reason in Reason if reason.of_example)}
-"""Dead letters of rows that are among the events: they were decoded."""
-
-
 def _rows(report: Report) -> str:
-    refused = sum(n for reason, n in report.dead_letter_reasons.items() if Reason(reason) in _DECODED)
-    text = f"{report.events - refused:,} used, " + (
+    text = f"{report.events - report.refused:,} used, " + (
         f"{report.dead_letters:,}" if report.dead_letters else "none"
     )
     text += " set aside"

@@ -19,7 +19,6 @@ from livectr.config.parsing import parse
 from livectr.config.settings import SETTINGS, Settings, commands_of
 from livectr.config.sources import resolve
 from livectr.ingest.dead_letters.letters import TOPIC
-from livectr.ingest.dead_letters.usable import too_many
 from livectr.ingest.join.label_join import used_columns
 from livectr.ingest.language.streams import Stream
 from livectr.ingest.language.tables import Table
@@ -137,7 +136,7 @@ def _run(
 ) -> Trained:
     """Train. Raises DataError if too many rows of a whole input were set aside, as the command does."""
     report = run(pipeline, options, heard)
-    if options.until_end and report.complete and (bad := too_many(report.rows, options.max_bad)):
+    if options.until_end and report.complete and (bad := report.too_many_bad(options.max_bad)):
         letters = f" Dead letters: {report.dead_letter_place}" if report.dead_letter_place else ""
         raise DataError(
             f"{bad}; what fits was learned, and is in {place}. Mend the rows, or say max_bad with the share "

@@ -81,6 +81,21 @@ def test_json_has_what_the_table_has(
     assert all(report["table_bytes"][name] > rows for name, rows in report["table_rows"].items())
 
 
+@pytest.mark.parametrize(("bad", "code"), [(16, 4), (6, 0)])
+def test_a_run_that_resumes_judges_the_rows_of_the_whole_input(
+    bad: int, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both parts have read rows of their own; what matters is the share of all, 1 % of 900."""
+    rows = [row(number, **({"click": 5} if number < bad else {})) for number in range(900)]
+    write_json(tmp_path / "logs", "shown", rows)
+    (tmp_path / "p.py").write_text(LABELLED)
+    words = ["train", "--pipeline", str(tmp_path / "p.py"), "--source", f"file:{tmp_path / 'logs'}"]
+    words += ["--until-end", "--checkpoint", str(tmp_path / "c"), "--set", "batch_size=64", "threads=1"]
+    assert main([*words, "max_steps=5"]) == 0
+    assert main(words) == code
+    assert f"livectr: {bad} of 900 rows set aside, most as bad_label" in capsys.readouterr().err or not code
+
+
 def test_hints_and_lookups_are_in_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_json(tmp_path / "logs", "shown", [request(number) for number in range(ROWS)])
     write_json(tmp_path / "logs", "clicks", [request(number) for number in range(0, ROWS, 4)])

@@ -22,7 +22,6 @@ from livectr.commands.settings import (
 )  # fmt: skip
 from livectr.config.settings import SECRET, options_of
 from livectr.config.supervision import check_supervision, gang_of
-from livectr.ingest.dead_letters.usable import too_many
 from livectr.local.ranks import SET_ASIDE, UNFINISHED
 from livectr.secrets import without_flags
 from livectr.system.children import follow_parent
@@ -100,7 +99,7 @@ def _run(given: argparse.Namespace, resources: ExitStack) -> int:
     first, supervised = int(os.environ.get("RANK", 0)) == 0, "TORCHELASTIC_RUN_ID" not in os.environ
     if first:
         _show(report, as_json=given.json)
-    if settings.until_end and report.complete and (bad := too_many(report.rows, settings.max_bad)):
+    if settings.until_end and report.complete and (bad := report.too_many_bad(settings.max_bad)):
         if first:
             tell(_set_aside(bad, report, committed=settings.checkpoint is not None))
         return SET_ASIDE if world is not None and supervised else ROWS

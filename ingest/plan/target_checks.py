@@ -12,6 +12,9 @@ from livectr.ingest.language.targets import Target
 from livectr.ingest.plan.root_checks import check_root
 from livectr.system.errors import ConfigError
 
+MOST = 32
+"""Targets of a pipeline; their labels are bits of a word."""
+
 
 def check_targets(targets: object, log: View, rank: Any, challengers: Iterable[str]) -> None:
     """Check that a pipeline's targets fit its log and models.
@@ -25,6 +28,8 @@ def check_targets(targets: object, log: View, rank: Any, challengers: Iterable[s
         )
     if not targets:
         return
+    if len(targets) > MOST:
+        raise ConfigError(f"Pipeline: {len(targets)} targets; at most {MOST} are learned beside the click")
     names = [target.name for target in targets]
     if len(set(names)) < len(names):
         raise ConfigError(f"Pipeline: two targets have the same name: {', '.join(names)}")

@@ -29,6 +29,7 @@ from livectr.trainer.quality.predictions import (
     read_predictions,
     roles_of,
     weights_of,
+    weights_of_both,
 )
 from livectr.trainer.quality.seen import is_cold
 
@@ -200,7 +201,11 @@ def _matched(files: Sequence[Path]) -> tuple[NDArray[np.void], NDArray[np.void],
     for file, log in zip(files, logs, strict=True):
         if len(log) != len(left):
             said.append(f"{len(log) - len(left):,} of {file} are left out: the other has no such example.")
-    return logs[0][left], logs[1][right], said
+    a, b = logs[0][left], logs[1][right]
+    weights, own = weights_of_both(a, b), weights_of(a)
+    if weights is not None and (own is None or not np.array_equal(weights, own)):
+        said.append(f"They weigh examples otherwise: the weights of {files[1]} count for both.")
+    return a, b, said
 
 
 def _of_predictions(a: NDArray[np.void], b: NDArray[np.void]) -> Iterator[Row]:
@@ -212,7 +217,7 @@ def _of_predictions(a: NDArray[np.void], b: NDArray[np.void]) -> Iterator[Row]:
             x, y = a[model][part], b[model][part]
             # Cold by the first run's counts, so that both runs are measured on the same examples.
             cold = is_cold(a["seen"][part])
-            weight = weights_of(a[part])
+            weight = weights_of_both(a[part], b[part])
             qualities = [quality(run["user"][part], run[model][part], label, cold, weight) for run in (a, b)]
             errors = differences(a["user"][part], x, y, label, cold, weight)
             for measure in MEASURES:

@@ -36,6 +36,8 @@ RIGHT, DOUBTFUL, WRONG = "✓", "!", "✗"
 MOST_UNUSABLE = 0.01
 """Share of unusable rows of a topic from which they are a mistake."""
 MOST_LATE = 0.01
+MORE = 1.5
+"""Sampling rate of rows with a click by that of others from which it is likely another rate."""
 MOST_FOUND = 0.9
 HOUR_MS = 3_600_000
 ZONE_MS = 890_000
@@ -234,6 +236,15 @@ def _labels(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:
         more = "" if sure else f" Clicks may be rare: try --rows {SURE_ROWS}."
         yield Finding(
             WRONG if sure else DOUBTFUL, "labels", found, f"no row has a click: is the {of} right?{more}"
+        )
+    elif sample.rates is not None and sample.rates[0] > MORE * sample.rates[1]:
+        found += f", sampling rates of {sample.rates[0]:.2g} with a click and {sample.rates[1]:.2g} without"
+        yield Finding(
+            DOUBTFUL,
+            "labels",
+            found,
+            "of a row with a click, too, sampling= is the rate at which it would have been kept without one: "
+            "write the negatives' rate there.",
         )
     elif clicks == rows:
         yield Finding(WRONG, "labels", found, f"every row has a click: is the {of} right?")

@@ -16,7 +16,7 @@ from livectr.ingest.dead_letters.letters import EXAMPLE, DeadLetters, Reason
 from livectr.ingest.dead_letters.usable import TopicRows
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.extract.targets import TargetExtractor
-from livectr.ingest.extract.weights import WeightExtractor
+from livectr.ingest.extract.weights import WeightExtractor, Weights
 from livectr.ingest.hints import SOME_UNMATCHED
 from livectr.ingest.join.apart import Apart, apart_of
 from livectr.ingest.join.example_columns import Examples
@@ -86,6 +86,7 @@ class Sample:
         tables: look-up table → its rows.
         letters: dead letters.
         topics: topic → rows that were read, and unusable ones.
+        rates: mean sampling rates of rows with a click, and without one; None: one kind is not there.
     """
 
     columns: pa.Table
@@ -104,6 +105,7 @@ class Sample:
     tables: dict[str, int]
     letters: FirstLetters
     topics: dict[str, TopicRows]
+    rates: tuple[float, float] | None
 
     def __len__(self) -> int:
         return len(self.label)
@@ -134,7 +136,7 @@ def read_sample(pipeline: Pipeline, source: str, rows: int) -> Sample:
         again = _read(longer, source, rows, FirstLetters())
         ahead_ms, late_clicks = again.ahead_ms, again.stats.late_clicks
     kept = [part for part in parts if len(part)]
-    _weigh(pipeline, kept, letters)
+    rates = _weigh(pipeline, kept, letters)
     leaves_ms = pipeline.log.leaves_ms
     none_batch = _no_columns(pipeline)
     none = pa.Table.from_batches([none_batch])
@@ -158,6 +160,7 @@ def read_sample(pipeline: Pipeline, source: str, rows: int) -> Sample:
         tables=read.tables,
         letters=letters,
         topics=letters.rows.topics(),
+        rates=rates,
     )
 
 
@@ -201,17 +204,20 @@ def _read(pipeline: Pipeline, source: str, rows: int, letters: FirstLetters) -> 
         examples.close()
 
 
-def _weigh(pipeline: Pipeline, parts: list[Examples], letters: FirstLetters) -> None:
-    """Write dead letters of the rows whose weights or targets cannot be used."""
+def _weigh(pipeline: Pipeline, parts: list[Examples], letters: FirstLetters) -> tuple[float, float] | None:
+    """Write dead letters of the rows whose weights or targets cannot be used; returns `Sample.rates`."""
     extractors: list[tuple[Reason, WeightExtractor | TargetExtractor]] = []
     if (weights := pipeline.example_weights) is not None:
         extractors.append((Reason.BAD_WEIGHT, WeightExtractor(weights)))
     if pipeline.targets:
         extractors.append((Reason.BAD_TARGET, TargetExtractor(pipeline.targets)))
-    topic = pipeline.log.impressions.topic
+    topic, rates = pipeline.log.impressions.topic, list[npt.NDArray[np.float32]]()
     known = [np.zeros(len(part.label), np.bool_) for part in parts]
     for (part, failed), (reason, extract) in product(zip(parts, known, strict=True), extractors):
-        for sentence, rows in extract(part.columns).wrong.items():
+        found = extract(part.columns)
+        if isinstance(found, Weights):
+            rates.append(np.stack([part.label, found.values[:, 1]]))
+        for sentence, rows in found.wrong.items():
             wrong = rows & ~failed  # a row is told of once
             failed |= rows
             letters.rows.add(topic, 0, {sentence: int(np.count_nonzero(wrong))})
@@ -219,6 +225,10 @@ def _weigh(pipeline: Pipeline, parts: list[Examples], letters: FirstLetters) -> 
                 place = (topic, int(part.partition[row]), EXAMPLE, int(part.instance[row]))
                 values = json.dumps(part.columns.slice(row, 1).to_pylist()[0], default=repr)
                 letters.write(place, reason, sentence, values.encode())
+    label, rate = np.concatenate([np.empty((2, 0), np.float32), *rates], axis=1)
+    if not label.any() or label.all():
+        return None
+    return float(rate[label > 0].mean()), float(rate[label == 0].mean())
 
 
 def _unexplained(stats: SourceStats, ahead: int, clicks: str) -> bool:

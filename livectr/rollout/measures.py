@@ -9,7 +9,7 @@ import numpy as np
 from livectr.analysis.compare import Z95, differences
 from livectr.analysis.paired_auc import Difference
 from livectr.trainer.quality.metrics import calibration
-from livectr.trainer.quality.predictions import Records, weights_of
+from livectr.trainer.quality.predictions import Records, weights_of_both
 
 MEASURES = {"auc": "AUC", "gauc": "GAUC", "logloss": "log loss"}
 """Measures with an interval."""
@@ -44,7 +44,7 @@ def measured(old: Records, new: Records) -> Measures:
     """Measures of records[n] > 0 of the same examples."""
     label = old["label"].astype(np.float32)
     none = np.zeros(len(old), np.bool_)
-    weight = weights_of(old)
+    weight = weights_of_both(old, new)
     found = differences(old["user"], old[ROLE], new[ROLE], label, none, weight)
     time_ms = old["time_ms"]
     return Measures(

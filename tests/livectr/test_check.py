@@ -370,6 +370,15 @@ def test_weights_are_judged_by_the_rows_that_were_weighed(check: Checker) -> Non
     assert (code, mark) == (1, "wrong") and found.startswith("17 rows (1.70%)")
 
 
+def test_sampling_rates_of_clicked_rows_are_those_without_the_click(check: Checker) -> None:
+    """A sampler writes the probability that a row was kept: 1 where it has a click."""
+    code = LABELLED.replace('"click": "int32"', '"click": "int32", "rate": "float32"')
+    code = code.replace("rank=LR()", "rank=LR(), sampling=log.rate")
+    for clicked, mark in ((1.0, "doubtful"), (0.1, "right")):
+        shown(check, [row(i) | {"rate": clicked if row(i)["click"] else 0.1} for i in range(1_000)])
+        assert check.json(code)[1]["labels"][0] == mark
+
+
 def test_a_verdict_on_clocks_does_not_hang_on_the_number_of_clicks(check: Checker) -> None:
     """The join keeps the distances of its last clicks alone."""
     joined(check, clicks=[one | {"ts": one["ts"] - 7_000} for one in CLICKS])

@@ -147,6 +147,10 @@ JOINED = label_join(TIMED, CLICKS, on="id", window="1m", wait="1s", delayed="fnw
         (lambda: Target("order", "ordered"), "write a column of numbers or bools, not 'ordered'"),  # type: ignore[arg-type]
         (lambda: Target("order", LOG["tags"]), "write a column of numbers or bools"),
         (lambda: Target("order", zscore(LOG.ordered)), "depends on running statistics"),
+        (
+            lambda: shop_pipeline(targets=[Target(f"t{i}", LOG.ordered) for i in range(33)]),
+            "33 targets; at most 32",
+        ),
         (lambda: Target("order", LOG.ordered, after="cart"), "after is 'cart'; it is 'click'"),
         (
             lambda: Target("order", LOG.ordered, after=LOG.clicked),  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ from livectr.trainer.part import Scored
 from livectr.trainer.quality.calibrator import Calibrator
 from livectr.trainer.quality.gate import PANES, GateRule, PublishGate
 from livectr.trainer.quality.metrics import SlidingWindow, gauc_error, quality
-from livectr.trainer.quality.predictions import CALIBRATED, Records, quality_of, records
+from livectr.trainer.quality.predictions import CALIBRATED, Records, quality_of, records, weights_of_both
 from livectr.trainer.quality.scales import Scales
 from livectr.trainer.quality.windows import Windows
 
@@ -48,6 +48,16 @@ def scored(rows: int = N, seed: int = 0) -> tuple[Records, np.ndarray]:
         )
 
     return packed(ids, weight.astype(np.float32)), packed(np.repeat(ids, weight), None)
+
+
+def test_two_runs_are_measured_by_the_weights_of_the_new_one() -> None:
+    """A pipeline that gets weights is judged by them; one that loses them, by those that it had."""
+    heavy, _ = scored()
+    plain_run = heavy[[name for name in heavy.dtype.names or () if name != "weight"]]
+    for old, new in ((plain_run, heavy), (heavy, plain_run)):
+        found = weights_of_both(old, new)
+        assert found is not None and np.array_equal(found, heavy["weight"])
+    assert weights_of_both(plain_run, plain_run) is None
 
 
 def test_weights_are_rows_that_are_there_so_often() -> None:

@@ -101,6 +101,12 @@ def weights_of(held: Records) -> F32 | None:
     return held[WEIGHT] if WEIGHT in (held.dtype.names or ()) else None
 
 
+def weights_of_both(old: Records, new: Records) -> F32 | None:
+    """Weights f32[n] of two runs' records of the same examples: the new run's, if it has some."""
+    found = weights_of(new)
+    return weights_of(old) if found is None else found
+
+
 def label_of(held: Records, role: str) -> npt.NDArray[np.uint8]:
     """Labels u8[n] that a role predicts: the click's, or those of its target."""
     own = role + LABEL

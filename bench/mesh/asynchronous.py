@@ -32,7 +32,7 @@ class Asynchronous:
         self, config: ModelConfig, fields: list[str], dense: list[str], *, seed: int, world: int
     ) -> None:
         self.world = world
-        self.shard = Shard(config, len(fields), seed)
+        self.shard = Shard(config, len(fields) + len(dense), seed)
         self.network = Network(config.build(fields, fields, dense, True, seed), config)
         self.worker = Network(config.build(fields, fields, dense, True, seed), config)
         self.number = next(_numbers)

@@ -29,8 +29,8 @@ def owners(keys: I64, world: int) -> NDArray[np.uint8]:
 class Shard:
     """Rows of a rank's keys. Calls may come from several threads."""
 
-    def __init__(self, config: ModelConfig, fields: int, seed: int) -> None:
-        layout = row_layout(row_segments({"rank": config}, fields))
+    def __init__(self, config: ModelConfig, features: int, seed: int) -> None:
+        layout = row_layout(row_segments({"rank": config}, features))
         self.table = DynamicTable(layout, name="mesh", seed=seed)
         self.lock = threading.Lock()
 

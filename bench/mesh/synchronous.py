@@ -19,7 +19,7 @@ class Synchronous:
     def __init__(self, config: ModelConfig, fields: list[str], dense: list[str], *, seed: int) -> None:
         together = dist.is_initialized()
         self.rank, self.world = (dist.get_rank(), dist.get_world_size()) if together else (0, 1)
-        self.shard = Shard(config, len(fields), seed)
+        self.shard = Shard(config, len(fields) + len(dense), seed)
         self.network = Network(config.build(fields, fields, dense, True, seed), config)
 
     def step(self, features: Features, label: F32) -> F32:

@@ -81,7 +81,8 @@ class _Plan:
     ) -> None:
         self._options, self._before, self._has_prerank = options, before, has_prerank
         self._folder = folder
-        self._taken: set[int] = set()
+        asked = (options.listen or "").rpartition(":")[2]
+        self._taken = {int(asked)} if asked.isdecimal() else set[int]()  # of the rank server
         self._metrics = int(options.settings.get("metrics_port", 0))
         self._settings = {n: v for n, v in options.settings.items() if n != "metrics_port"}
         if options.kafka and options.source is not None:
@@ -182,9 +183,16 @@ class _Plan:
             wanted.insert(0, int(last.rpartition(":")[2]))
         bare = host.strip("[]")
         usable = (one for one in wanted if one not in self._taken and is_free(bare, one) and claim(one))
-        found = next(usable, 0) or free_ports(1, bare)
+        found = next(usable, 0) or self._free(1, bare)
         self._taken.add(found)
         return f"{host}:{found}"
+
+    def _free(self, count: int, host: str) -> int:
+        """First of consecutive ports that nobody listens on, and no part is to listen on."""
+        while True:
+            first = free_ports(count, host)
+            if self._taken.isdisjoint(range(first, first + count)):
+                return first
 
     def _metrics_port(self, name: str, count: int) -> int:
         """First of the ports of a part's metrics."""
@@ -195,7 +203,7 @@ class _Plan:
         first = last.metrics_port if last is not None and last.metrics == count else 0
         ports = range(first, first + count)
         if not first or not all(is_free(HOST, port) and port not in self._taken for port in ports):
-            first = free_ports(count)
+            first = self._free(count, HOST)
         self._taken |= set(range(first, first + count))
         return first
 

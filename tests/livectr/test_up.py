@@ -373,6 +373,21 @@ def test_a_port_that_is_taken_meanwhile_is_left_to_whoever_has_it(
     assert not looks and f"127.0.0.1:{taken}" not in str(run.parts()["trainer"].command)
 
 
+def test_no_part_gets_the_port_that_the_rank_server_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis and metrics draw theirs before the rank server has its own."""
+    asked = free_ports(1)
+    draws = [asked, asked]
+    monkeypatch.setattr(plan, "free_ports", lambda n, host: draws.pop() if draws else free_ports(n, host))
+    monkeypatch.setattr(plan, "is_free", lambda host, port: port == asked and is_free(host, port))
+    options = plan.UpOptions("p.py", source="file:logs", listen=f"127.0.0.1:{asked}")
+    parts = {part.name: part for part in plan.plan(options, tmp_path, {}, has_prerank=True)}
+    assert not draws and parts["rank"].address == f"127.0.0.1:{asked}"
+    others = [part for name, part in parts.items() if name != "rank"]
+    assert all(not part.address.endswith(f":{asked}") and part.metrics_port != asked for part in others)
+
+
 def test_a_run_is_found_by_the_pipeline_that_a_rollout_promoted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

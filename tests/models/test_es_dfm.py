@@ -112,5 +112,5 @@ def test_no_gradient_goes_through_the_heads_and_targets_are_bounded() -> None:
 
 @pytest.mark.parametrize("delayed", ["fnw", "es_dfm"])
 def test_labels_in_place_of_a_lesson_are_an_error(delayed: str) -> None:
-    with pytest.raises(TypeError, match="need a lesson in place of labels"):
+    with pytest.raises(TypeError, match="needs a lesson in place of labels"):
         LOSSES[delayed](torch.zeros(2), torch.zeros(2))

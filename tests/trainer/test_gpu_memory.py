@@ -62,7 +62,7 @@ def test_more_examples_and_parameters_leave_less_to_rows() -> None:
 def test_batch_sizes() -> None:
     """Nine fields, of which some are lists of eight keys; the networks are those that the step builds."""
     size = BatchSize.of(PIPELINE, 100)
-    assert size.rows == 100 and size.cells == 100 * PIPELINE.features < size.keys
+    assert size.rows == 100 and size.cells == 100 * len(PIPELINE.fields) < size.keys
     configs = model_configs(PIPELINE)
     fields, dense = PIPELINE.plan.fields, PIPELINE.plan.dense_names
     models = [config.build(fields, fields, dense, True, 7) for config in configs.values()]

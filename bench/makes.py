@@ -13,7 +13,7 @@ from typing import Any
 
 from bench.numbers import number
 
-MAKES = ("Zen 5", "Zen 4", "Zen 3", "AMD EPYC", "Intel Xeon")
+MAKES = ("Zen 5", "Zen 4", "Zen 3", "Intel Xeon")
 """Columns of tables, from left to right; a make that is not among them comes after."""
 _ZEN = {
     ("family 26", "model 2"): "Zen 5",

@@ -27,7 +27,7 @@ LARGEST_WEIGHT = 1e9
 
 @dataclass(frozen=True, eq=False)
 class ExampleWeights:
-    """What a pipeline says of its examples' weights.
+    """Weights of a pipeline's examples, as it declares them.
 
     Args:
         weight: expression of the weight; None: 1.

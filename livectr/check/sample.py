@@ -220,7 +220,8 @@ def _weigh(pipeline: Pipeline, parts: list[Examples], letters: FirstLetters) -> 
         for sentence, rows in found.wrong.items():
             wrong = rows & ~failed  # a row is told of once
             failed |= rows
-            letters.rows.add(topic, 0, {sentence: int(np.count_nonzero(wrong))})
+            if wrong.any():
+                letters.rows.add(topic, 0, {sentence: int(np.count_nonzero(wrong))})
             for row in np.flatnonzero(wrong).tolist():
                 place = (topic, int(part.partition[row]), EXAMPLE, int(part.instance[row]))
                 values = json.dumps(part.columns.slice(row, 1).to_pylist()[0], default=repr)

@@ -28,7 +28,7 @@ def test_a_number_beyond_1_is_its_logarithm() -> None:
 
 
 def test_torch_has_the_bits_of_the_hosts_kernel() -> None:
-    """Where dense features want a gradient, and on a GPU, torch computes."""
+    """Torch computes where dense features want a gradient, and on a GPU."""
     x = numbers()
     assert torch.equal(symlog(x.clone().requires_grad_()).detach(), symlog(x))
 

@@ -68,7 +68,7 @@ def learned(pipeline: Pipeline, log: dict[str, Any]) -> tuple[livectr.Trained, R
 
 @pytest.mark.parametrize("model", [LR(), DeepFM(dim=4, hidden=(8,))])
 def test_an_order_is_predicted_beside_the_click(model: ModelConfig) -> None:
-    """What the click's head learns does not change by a bit; orders are calibrated by place."""
+    """The click's head learns the same bits as without targets; orders are calibrated by place."""
     log = shop()
     _, alone = learned(shop_pipeline(model), log)
     run, found = learned(shop_pipeline(model, targets=[ORDER, Target("other", LOG.ordered)]), log)

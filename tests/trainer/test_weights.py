@@ -251,7 +251,7 @@ def test_ranks_that_are_killed_end_as_one_that_was_not(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("delayed", ["vanilla", "fnw", "es_dfm"])
 def test_weights_go_with_labels_that_come_late(tmp_path: Path, delayed: Delayed) -> None:
-    """Weights of 1 change no bit; a rate is refused, for a label that is not final tells not what was kept."""
+    """Weights of 1 change no bit; a rate is refused: a label that is not final tells not what was kept."""
     source = write_files(tmp_path / "logs", 300)
     plain = replace(ad_pipeline(delayed=delayed), prerank=None)
     price = plain.dense["price"]

@@ -82,6 +82,16 @@ def hints(
             )
 
 
+def remembered(before: Mapping[str, str], found: Mapping[str, str]) -> dict[str, str]:
+    """Hints of a run so far, kind → words, with those that were just found.
+
+    A click whose impression is in another partition has no row until that partition is read: once clicks are
+    known to be apart, and no more are without a row, an earlier hint of rows that lack is withdrawn.
+    """
+    withdrawn = {"unmatched"} if "apart" in found and "unmatched" not in found else set()
+    return {kind: words for kind, words in before.items() if kind not in withdrawn} | dict(found)
+
+
 def _join_hints(
     pipeline: Pipeline, counts: Mapping[str, Any], apart: Apart, least: int, *, final: bool
 ) -> Iterator[tuple[str, str]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from livectr.ingest.hints import remembered
 from tests.livectr.wrong_logs import JOINED, LABELLED, Learner, request, row, write_json, write_partitions
 from tests.metrics_page import metric_value
 
@@ -116,6 +117,14 @@ def test_a_look_up_table_that_misses_is_said_while_training(
     assert code == 0
     reported = re.search(r"table ads has a row for [\d,]+ of ([\d,]+) look-ups \(25%\)", said)
     assert reported is not None and 10_000 <= int(reported[1].replace(",", "")) < 30_000
+
+
+def test_clicks_that_are_apart_are_no_clicks_without_a_row() -> None:
+    """They seem so while the partition of their impressions is not read."""
+    early = remembered({}, {"unmatched": "15,000 of 15,000"})
+    assert remembered(early, {"apart": "all"}) == {"apart": "all"}
+    assert remembered(early, {"apart": "some", "unmatched": "the others"}).keys() == {"apart", "unmatched"}
+    assert remembered(early, {"duplicates": "rows"}).keys() == {"unmatched", "duplicates"}
 
 
 def test_clicks_in_another_partition_are_said_while_training(

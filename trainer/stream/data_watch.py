@@ -14,7 +14,7 @@ from typing import Any
 
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.dead_letters.usable import TopicRows, complaint, merged
-from livectr.ingest.hints import END_ROWS, apart_cause, apart_words, hints
+from livectr.ingest.hints import END_ROWS, apart_cause, apart_words, hints, remembered
 from livectr.ingest.join.apart import Apart, Sampled, apart_of, together
 from livectr.ingest.join.examples import ExampleSource
 from livectr.ingest.pipeline import Pipeline
@@ -139,7 +139,8 @@ class DataWatch(Part):
         return {**stream, "unmatched_clicks": late, "duplicates": again}
 
     def _warn(self, counts: dict[str, Any], apart: Apart, *, final: bool) -> None:
-        for kind, hint in hints(self._pipeline, counts, apart, final=final, fresh=not self._resumed):
+        found = dict(hints(self._pipeline, counts, apart, final=final, fresh=not self._resumed))
+        for kind, hint in found.items():
             if kind not in self._hints and self._control.rank == 0:
                 LOG.warning("%s", hint)
-            self._hints[kind] = hint
+        self._hints = remembered(self._hints, found)

@@ -87,6 +87,7 @@ def findings(pipeline: Pipeline, sample: Sample, now_ms: int | None = None) -> l
         *_times(pipeline, sample, now_ms),
         *_labels(pipeline, sample),
         *_labels_by_hour(pipeline, sample),
+        *_targets(pipeline, sample),
     ]
     found += [*_joins(pipeline, sample), *_lookups(pipeline, sample), *_histories(pipeline, sample)]
     return [*found, *_fields(pipeline, sample), *_numbers(pipeline, sample)]
@@ -276,6 +277,33 @@ def _labels_by_hour(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:
             )
             advice = "were clicks, or impressions without one, lost in these hours?"
             yield Finding(DOUBTFUL, "labels by hour", found, advice)
+
+
+def _targets(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:
+    rows, clicked = len(sample.clicked), sample.clicked
+    for target in pipeline.targets:
+        came = sample.targets[target.name]
+        count, alone = int(np.count_nonzero(came)), int(np.count_nonzero(came & ~clicked))
+        what, found = f"target {target.name}", f"{count:,} of {rows:,} rows: {count / max(1, rows):.2%}"
+        if not count:
+            sure = rows >= SURE_ROWS or np.count_nonzero(clicked) >= FEW
+            advice = f"no row has it: is {target.label} the right column?"
+            advice += "" if sure else f" It may be rare: try --rows {SURE_ROWS}."
+            yield Finding(WRONG if sure else DOUBTFUL, what, found, advice)
+        elif count == rows and rows >= FEW:
+            yield Finding(WRONG, what, found, f"every row has it: is {target.label} the right column?")
+        elif np.array_equal(came, clicked) and count >= FEW:
+            found += ", the same rows as the click"
+            yield Finding(DOUBTFUL, what, found, "is it another label than the click, or the same column?")
+        elif target.after is not None and alone:
+            found += f", {alone:,} of them without a click"
+            advice = (
+                "after='click' says that it comes only after a click: leave after= out if it also comes by "
+                "itself, else look for the clicks that are missing."
+            )
+            yield Finding(DOUBTFUL, what, found, advice)
+        else:
+            yield Finding(RIGHT, what, found)
 
 
 def _joins(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:

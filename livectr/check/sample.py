@@ -26,6 +26,7 @@ from livectr.ingest.language.dtypes import arrow_type
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.stream.join import KEPT_AHEAD
 
+Mask = npt.NDArray[np.bool_]
 MOST_EVENTS = 200
 """Events that are read for each row that is wanted, before impressions that wait for clicks are released."""
 SHORT_LOG = 20
@@ -87,6 +88,8 @@ class Sample:
         letters: dead letters.
         topics: topic → rows that were read, and unusable ones.
         rates: mean sampling rates of rows with a click, and without one; None: one kind is not there.
+        targets: name → bool[m], usable rows with that label.
+        clicked: bool[m], those of them with a click.
     """
 
     columns: pa.Table
@@ -106,6 +109,8 @@ class Sample:
     letters: FirstLetters
     topics: dict[str, TopicRows]
     rates: tuple[float, float] | None
+    targets: dict[str, Mask]
+    clicked: Mask
 
     def __len__(self) -> int:
         return len(self.label)
@@ -136,7 +141,7 @@ def read_sample(pipeline: Pipeline, source: str, rows: int) -> Sample:
         again = _read(longer, source, rows, FirstLetters())
         ahead_ms, late_clicks = again.ahead_ms, again.stats.late_clicks
     kept = [part for part in parts if len(part)]
-    rates = _weigh(pipeline, kept, letters)
+    judged = _judge(pipeline, kept, letters)
     leaves_ms = pipeline.log.leaves_ms
     none_batch = _no_columns(pipeline)
     none = pa.Table.from_batches([none_batch])
@@ -160,7 +165,9 @@ def read_sample(pipeline: Pipeline, source: str, rows: int) -> Sample:
         tables=read.tables,
         letters=letters,
         topics=letters.rows.topics(),
-        rates=rates,
+        rates=judged.rates,
+        targets=judged.targets,
+        clicked=judged.clicked,
     )
 
 
@@ -204,19 +211,30 @@ def _read(pipeline: Pipeline, source: str, rows: int, letters: FirstLetters) -> 
         examples.close()
 
 
-def _weigh(pipeline: Pipeline, parts: list[Examples], letters: FirstLetters) -> tuple[float, float] | None:
-    """Write dead letters of the rows whose weights or targets cannot be used; returns `Sample.rates`."""
+@dataclass(frozen=True)
+class _Judged:
+    """See `Sample`."""
+
+    rates: tuple[float, float] | None
+    targets: dict[str, Mask]
+    clicked: Mask
+
+
+def _judge(pipeline: Pipeline, parts: list[Examples], letters: FirstLetters) -> _Judged:
+    """Weights and targets of rows; writes dead letters of those that cannot be used."""
     extractors: list[tuple[Reason, WeightExtractor | TargetExtractor]] = []
     if (weights := pipeline.example_weights) is not None:
         extractors.append((Reason.BAD_WEIGHT, WeightExtractor(weights)))
     if pipeline.targets:
         extractors.append((Reason.BAD_TARGET, TargetExtractor(pipeline.targets)))
-    topic, rates = pipeline.log.impressions.topic, list[npt.NDArray[np.float32]]()
+    topic, rates, bits = pipeline.log.impressions.topic, list[npt.NDArray[np.float32]](), list[Any]()
     known = [np.zeros(len(part.label), np.bool_) for part in parts]
     for (part, failed), (reason, extract) in product(zip(parts, known, strict=True), extractors):
         found = extract(part.columns)
         if isinstance(found, Weights):
             rates.append(np.stack([part.label, found.values[:, 1]]))
+        else:
+            bits.append(found.bits)
         for sentence, rows in found.wrong.items():
             wrong = rows & ~failed  # a row is told of once
             failed |= rows
@@ -226,10 +244,16 @@ def _weigh(pipeline: Pipeline, parts: list[Examples], letters: FirstLetters) -> 
                 place = (topic, int(part.partition[row]), EXAMPLE, int(part.instance[row]))
                 values = json.dumps(part.columns.slice(row, 1).to_pylist()[0], default=repr)
                 letters.write(place, reason, sentence, values.encode())
+    usable = ~_joined(known, np.bool_)
+    came = _joined(bits, np.int64)[usable] if bits else np.empty(0, np.int64)
     label, rate = np.concatenate([np.empty((2, 0), np.float32), *rates], axis=1)
-    if not label.any() or label.all():
-        return None
-    return float(rate[label > 0].mean()), float(rate[label == 0].mean())
+    return _Judged(
+        (float(rate[label > 0].mean()), float(rate[label == 0].mean()))
+        if label.any() and not label.all()
+        else None,
+        {one.name: (came >> t & 1).astype(np.bool_) for t, one in enumerate(pipeline.targets)},
+        _joined([part.label for part in parts], np.float32)[usable] > 0,
+    )
 
 
 def _unexplained(stats: SourceStats, ahead: int, clicks: str) -> bool:

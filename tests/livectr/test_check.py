@@ -379,6 +379,27 @@ def test_sampling_rates_of_clicked_rows_are_those_without_the_click(check: Check
         assert check.json(code)[1]["labels"][0] == mark
 
 
+@pytest.mark.parametrize(
+    ("ordered", "mark", "words"),
+    [
+        (lambda i, click: click and i % 8 == 0, "right", "125 of 1,000 rows: 12.50%"),
+        (lambda i, click: i % 8 == 1, "doubtful", "125 of 1,000 rows: 12.50%, 125 of them without a click"),
+        (lambda i, click: False, "wrong", "0 of 1,000 rows"),
+        (lambda i, click: click, "doubtful", "the same rows as the click"),
+    ],
+    ids=["after", "without", "none", "same"],
+)
+def test_targets_have_a_line_each(check: Checker, ordered: Any, mark: str, words: str) -> None:
+    rows = [row(i) | {"click": int(i % 2 == 0)} for i in range(1_000)]
+    shown(check, [one | {"ordered": int(ordered(i, one["click"]))} for i, one in enumerate(rows)])
+    code = LABELLED.replace('"click": "int32"', '"click": "int32", "ordered": "int32"')
+    target = 'targets=[livectr.Target("order", log.ordered, after="click")]'
+    code = "import livectr\n" + code.replace("rank=LR()", f"rank=LR(), {target}")
+    found = check.json(code)[1]["target order"]
+    assert found[0] == mark and words in found[1]
+    assert bool(found[2]) == (mark != "right")
+
+
 def test_a_verdict_on_clocks_does_not_hang_on_the_number_of_clicks(check: Checker) -> None:
     """The join keeps the distances of its last clicks alone."""
     joined(check, clicks=[one | {"ts": one["ts"] - 7_000} for one in CLICKS])

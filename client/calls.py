@@ -47,10 +47,7 @@ class Calls:
     """
 
     def __init__(self, address: str, channels: Sequence[grpc.Channel], hedge_after_s: float | None) -> None:
-        if hedge_after_s is not None and not hedge_after_s > 0:
-            raise ConfigError(
-                f"hedge_after_s is {hedge_after_s:g}, but must be above 0, or None for no hedges"
-            )
+        check_hedge(hedge_after_s)
         self._address = address
         self._channels = channels
         self._hedge_after_s = hedge_after_s
@@ -103,3 +100,9 @@ class Calls:
             )
             self._callables[method.path, at] = found
         return found
+
+
+def check_hedge(after_s: float | None) -> None:
+    """Raise ConfigError if a hedge cannot begin after so many seconds; None: there are no hedges."""
+    if after_s is not None and not after_s > 0:
+        raise ConfigError(f"hedge_after_s is {after_s:g}, but must be above 0, or None for no hedges")

@@ -89,10 +89,8 @@ class ClientTls:
         return grpc.ssl_channel_credentials(ca, key, cert)
 
 
-def open_channels(
-    address: str, count: int, tls: ClientTls | None = None, options: ChannelOptions = ()
-) -> list[grpc.Channel]:
-    """Open channels, each with connections of its own.
+class ChannelPlan:
+    """Channels that will be opened, each with connections of its own.
 
     Args:
         address: HOST:PORT; any target that gRPC knows.
@@ -103,12 +101,22 @@ def open_channels(
     Raises:
         ConfigError: no channel, or a file cannot be read.
     """
-    if count < 1:
-        raise ConfigError(f"channels is {count}, but must be at least 1")
-    # Channels of equal options share connections, unless their pool is their own.
-    own = [("grpc.use_local_subchannel_pool", 1)] if count > 1 else []
-    given = list(dict([*_OPTIONS, *own, *options]).items())  # gRPC would take the first of a name
-    if tls is None:
-        return [grpc.insecure_channel(address, given) for _ in range(count)]
-    credentials = tls.credentials()
-    return [grpc.secure_channel(address, credentials, given) for _ in range(count)]
+
+    def __init__(self, address: str, count: int, tls: ClientTls | None, options: ChannelOptions) -> None:
+        if count < 1:
+            raise ConfigError(f"channels is {count}, but must be at least 1")
+        # Channels of equal options share connections, unless their pool is their own.
+        own = [("grpc.use_local_subchannel_pool", 1)] if count > 1 else []
+        self.address, self.count = address, count
+        # gRPC would take the first of a name
+        self._options = list(dict([*_OPTIONS, *own, *options]).items())
+        self._credentials = None if tls is None else tls.credentials()
+
+    def open(self, api: Any) -> list[Any]:
+        """Channels of `grpc`, or of `grpc.aio` for the loop that runs."""
+        if self._credentials is None:
+            return [api.insecure_channel(self.address, options=self._options) for _ in range(self.count)]
+        return [
+            api.secure_channel(self.address, self._credentials, options=self._options)
+            for _ in range(self.count)
+        ]

@@ -9,47 +9,26 @@ used by any number of threads.
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, cast
 
-from livectr.client.calls import Calls, Metadata, RemoteMethod
-from livectr.client.channels import ChannelOptions, open_channels
+import grpc
+
+from livectr.client.asking import DESCRIBE, PRERANK, RANK, RECOMMEND, Asking, Columns, Values
+from livectr.client.asking import RecommendItems as RecommendItems
+from livectr.client.calls import Calls, RemoteMethod
+from livectr.client.channels import ChannelOptions, ChannelPlan
 from livectr.client.channels import ClientTls as ClientTls
 from livectr.client.failures import RefusedCallError
 from livectr.client.pack import ColumnError as ColumnError
 from livectr.client.pack import Content as Content
 from livectr.client.pack import column_of as column_of
-from livectr.client.pack import content_of, set_items
 from livectr.protos import livectr_pb2 as pb
-from livectr.system.addresses import is_loopback
-from livectr.system.errors import ConfigError
-
-_DESCRIBE = RemoteMethod("Model", "Describe", pb.DescribeResponse)
-_RANK = RemoteMethod("Rank", "Rank", pb.RankResponse)
-_PRERANK = RemoteMethod("PreRank", "PreRank", pb.PreRankResponse)
-_RECOMMEND = RemoteMethod("Recommend", "Recommend", pb.RecommendResponse)
 
 
-@dataclass(frozen=True)
-class RecommendItems:
-    """Items that a request for recommendations is about.
-
-    Args:
-        candidates: ids or names; None: the whole catalogue.
-        excluded: ids or names of items that are not wanted.
-        bid_column: numeric column of the items' look-up table; empty: every bid is 1.
-    """
-
-    candidates: Sequence[int] | Sequence[str] | None = None
-    excluded: Sequence[int] | Sequence[str] = ()
-    bid_column: str = ""
-
-
-class Client:
+class Client(Asking):
     """Channels to a server, with deadlines, retries and hedges.
 
     A call that meets a server which is unavailable, or which ends, is made again: at most three times, within
@@ -84,47 +63,11 @@ class Client:
         channels: int = 1,
         hedge_after_s: float | None = None,
     ) -> None:
-        if token is not None and tls is None and not is_loopback(address):
-            raise ConfigError(
-                f"a token is sent to {address} over TLS alone: name the authority of the server"
-            )
-        self._timeout_s = timeout_s
+        super().__init__(address, timeout_s, tls is not None, token)
         if hedge_after_s is not None and channels == 1:
             channels = 2  # the second call must not wait behind the first
-        self._calls = Calls(address, open_channels(address, channels, tls, options), hedge_after_s)
-        self._metadata: Metadata = () if token is None else (("authorization", f"Bearer {token}"),)
-        self._pin = 0
-        self._side = ""
-        self._dtypes: dict[str, str] = {}
-
-    def with_metadata(self, metadata: Mapping[str, str]) -> Self:
-        """The same client on the same channels, whose calls have these headers, too.
-
-        Args:
-            metadata: lower-case name → value, such as `authorization` or `traceparent`.
-        """
-        other = copy.copy(self)
-        other._metadata = (*self._metadata, *metadata.items())
-        return other
-
-    def pinned(self, version: int) -> Self:
-        """The same client on the same channels, whose requests this version alone may answer; 0: any.
-
-        While another version is served, calls raise a CallError with FAILED_PRECONDITION.
-        """
-        other = copy.copy(self)
-        other._pin = version
-        return other
-
-    def on_side(self, side: str) -> Self:
-        """The same client on the same channels, whose requests a side of the server answers.
-
-        Args:
-            side: "stable" or "canary"; empty: the server chooses.
-        """
-        other = copy.copy(self)
-        other._side = side
-        return other
+        opened = ChannelPlan(address, channels, tls, options).open(grpc)
+        self._calls = Calls(address, opened, hedge_after_s)
 
     def describe(self, *, timeout_s: float | None = None) -> pb.DescribeResponse:
         """Role, model, kept versions, sides, and columns of a request.
@@ -135,7 +78,7 @@ class Client:
         Raises:
             CallError: the server does not answer in time.
         """
-        return cast(pb.DescribeResponse, self._ask(_DESCRIBE, pb.DescribeRequest(), self._end(timeout_s)))
+        return cast(pb.DescribeResponse, self._ask(DESCRIBE, pb.DescribeRequest(), self._end(timeout_s)))
 
     def column_types(self, *, timeout_s: float | None = None) -> Mapping[str, str]:
         """Column → type, such as "int64" or "list<string>".
@@ -159,10 +102,6 @@ class Client:
     ) -> None:
         self.close()
 
-    def _end(self, timeout_s: float | None) -> float:
-        """Instant of time.monotonic() at which a call has to be answered, with the question for columns."""
-        return time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
-
     def _ask(self, method: RemoteMethod[Any], request: Any, end: float) -> Any:
         try:
             return self._calls.ask(method, request, max(0.0, end - time.monotonic()), self._metadata)
@@ -172,16 +111,8 @@ class Client:
 
     def _types(self, end: float) -> Mapping[str, str]:
         if not self._dtypes:
-            described = self._ask(_DESCRIBE, pb.DescribeRequest(), end)
-            self._dtypes.update((column.name, column.dtype) for column in described.columns)
+            self._know(self._ask(DESCRIBE, pb.DescribeRequest(), end))
         return self._dtypes.copy()
-
-    def _context(self, context: Mapping[str, Any], end: float) -> list[pb.Column]:
-        return self._columns({name: [value] for name, value in context.items()}, end)
-
-    def _columns(self, columns: Mapping[str, Sequence[Any]], end: float) -> list[pb.Column]:
-        types = self._types(end)
-        return [column_of(name, values, types.get(name)) for name, values in columns.items()]
 
 
 class RankClient(Client):
@@ -189,8 +120,8 @@ class RankClient(Client):
 
     def rank(
         self,
-        context: Mapping[str, Any],
-        candidates: Mapping[str, Sequence[Any]],
+        context: Values,
+        candidates: Columns,
         bids: Sequence[float] = (),
         *,
         content: Content | None = None,
@@ -217,8 +148,8 @@ class RankClient(Client):
 
     def explain(
         self,
-        context: Mapping[str, Any],
-        candidates: Mapping[str, Sequence[Any]],
+        context: Values,
+        candidates: Columns,
         bids: Sequence[float] = (),
         *,
         best: int = 1,
@@ -241,17 +172,11 @@ class RankClient(Client):
             ColumnError, CallError: as `rank`; RESOURCE_EXHAUSTED while another request is explained.
         """
         end = self._end(timeout_s)
-        request = pb.RankRequest(
-            request_id=request_id,
-            context=self._context(context, end),
-            candidates=self._columns(candidates, end),
-            bids=bids,
-            content=content_of(content),
-            version=self._pin,
-            side=self._side,
-            explain=best,
+        types = self._types(end)
+        request = self._ranked(
+            types, context, candidates, bids, best=best, content=content, request_id=request_id
         )
-        return cast(pb.RankResponse, self._ask(_RANK, request, end))
+        return cast(pb.RankResponse, self._ask(RANK, request, end))
 
 
 class PreRankClient(Client):
@@ -259,7 +184,7 @@ class PreRankClient(Client):
 
     def prerank(
         self,
-        context: Mapping[str, Any],
+        context: Values,
         candidates: Sequence[int] | Sequence[str] | None,
         top_k: int,
         *,
@@ -282,17 +207,9 @@ class PreRankClient(Client):
             CallError: there is no answer; with INVALID_ARGUMENT it names the wrong field.
         """
         end = self._end(timeout_s)
-        request = pb.PreRankRequest(
-            request_id=request_id,
-            context=self._context(context, end),
-            top_k=top_k,
-            content=content_of(content),
-            version=self._pin,
-            side=self._side,
-        )
-        if candidates is not None:
-            set_items(request, "", candidates)
-        return cast(pb.PreRankResponse, self._ask(_PRERANK, request, end))
+        types = self._types(end)
+        request = self._preranked(types, context, candidates, top_k, content=content, request_id=request_id)
+        return cast(pb.PreRankResponse, self._ask(PRERANK, request, end))
 
 
 class RecommendClient(Client):
@@ -300,7 +217,7 @@ class RecommendClient(Client):
 
     def recommend(
         self,
-        context: Mapping[str, Any],
+        context: Values,
         top_k: int,
         prerank_k: int = 400,
         *,
@@ -325,19 +242,8 @@ class RecommendClient(Client):
             CallError: there is no answer; with INVALID_ARGUMENT it names the wrong field.
         """
         end = self._end(timeout_s)
-        items = items or RecommendItems()
-        request = pb.RecommendRequest(
-            request_id=request_id,
-            context=self._context(context, end),
-            prerank_k=prerank_k,
-            top_k=top_k,
-            bid_column=items.bid_column,
-            content=content_of(content),
-            version=self._pin,
-            side=self._side,
+        types = self._types(end)
+        request = self._recommended(
+            types, context, top_k, prerank_k, items=items, content=content, request_id=request_id
         )
-        if items.candidates is not None:
-            set_items(request, "", items.candidates)
-        if len(items.excluded):
-            set_items(request, "excluded_", items.excluded)
-        return cast(pb.RecommendResponse, self._ask(_RECOMMEND, request, end))
+        return cast(pb.RecommendResponse, self._ask(RECOMMEND, request, end))

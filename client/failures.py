@@ -8,6 +8,9 @@ CallError                 a LiveCTRError and a grpc.RpcError, with its code() an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import grpc
 
 from livectr.system.errors import ConfigError, ConnectError, InternalError, LiveCTRError
@@ -44,13 +47,17 @@ class CallError(LiveCTRError, grpc.RpcError):  # type: ignore[misc]  # no types 
         says: what the server does, as the rest of the sentence.
         code: status of the call.
         details: text of the server, or of gRPC.
+        trailing: metadata that ended the call.
     """
 
-    def __init__(self, address: str, says: str, code: grpc.StatusCode, details: str) -> None:
+    def __init__(
+        self, address: str, says: str, code: grpc.StatusCode, details: str, trailing: Sequence[Any] = ()
+    ) -> None:
         super().__init__(f"{address} {says}")
         self.says = says
         self._code = code
         self._details = details
+        self._trailing = tuple(trailing)
 
     def code(self) -> grpc.StatusCode:
         """Status of gRPC."""
@@ -59,6 +66,34 @@ class CallError(LiveCTRError, grpc.RpcError):  # type: ignore[misc]  # no types 
     def details(self) -> str:
         """Text of the server, such as the name of the wrong field."""
         return self._details
+
+    def trailing_metadata(self) -> Sequence[Any]:
+        """Metadata that ended the call, as of gRPC."""
+        return self._trailing
+
+    def status_details(self) -> list[Any]:
+        """Details of google.rpc.Status, such as BadRequest with the wrong field; mostly one or none."""
+        from google.rpc import error_details_pb2  # of errors alone: a client is quick to import
+        from grpc_status import rpc_status
+
+        try:
+            status = rpc_status.from_call(self)
+        except ValueError:  # another program's, for another call
+            return []
+        found = []
+        for packed in status.details if status is not None else ():
+            kind = getattr(error_details_pb2, packed.type_url.rpartition(".")[2], None)
+            if kind is not None and packed.Is(kind.DESCRIPTOR):
+                found.append(kind.FromString(packed.value))
+        return found
+
+    def fields(self) -> dict[str, str]:
+        """Wrong fields of the request, such as "candidates.ad_id", with what is wrong about each."""
+        return {
+            violation.field: violation.description
+            for detail in self.status_details()
+            for violation in getattr(detail, "field_violations", ())
+        }
 
 
 class RefusedCallError(CallError, ConfigError):
@@ -100,7 +135,8 @@ def call_error(error: grpc.RpcError, address: str) -> CallError:
     code, details = error.code(), error.details() or ""
     why = _no_connection(details) if code is Code.UNAVAILABLE else details
     says = f"{_SENTENCES.get(code, 'failed')} ({code.name}): {why}"
-    return _KINDS.get(code, ServerFaultError)(address, says, code, details)
+    trailing = error.trailing_metadata() or ()
+    return _KINDS.get(code, ServerFaultError)(address, says, code, details, trailing)
 
 
 def _no_connection(details: str) -> str:

@@ -17,9 +17,7 @@ import grpc
 Begin = Callable[[float], grpc.Future]
 """Begins a call with so many seconds to its deadline."""
 
-_LOST = frozenset(
-    {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.RESOURCE_EXHAUSTED}
-)
+LOST = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.RESOURCE_EXHAUSTED})
 """Failures of one server: the other call may still be answered. Any other failure would only come twice."""
 
 
@@ -79,7 +77,7 @@ def first_answer(begin: Begin, timeout_s: float, hedge_after_s: float, budget: H
                 add()
             first = done.get()
         # A failure of one server leaves the other call its chance.
-        if len(calls) > 1 and first.code() in _LOST:
+        if len(calls) > 1 and first.code() in LOST:
             first = done.get()
         return first.result()
     finally:

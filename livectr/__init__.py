@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from livectr import evaluation, models, ops
+    from livectr.client.aio import AsyncClient, AsyncPreRankClient, AsyncRankClient, AsyncRecommendClient
     from livectr.client.channels import ClientTls
     from livectr.client.clients import Client, PreRankClient, RankClient, RecommendClient, RecommendItems
     from livectr.client.failures import CallError
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 _HOMES = {
+    "AsyncClient": "livectr.client.aio",
+    "AsyncPreRankClient": "livectr.client.aio",
+    "AsyncRankClient": "livectr.client.aio",
+    "AsyncRecommendClient": "livectr.client.aio",
     "CallError": "livectr.client.failures",
     "Calibration": "livectr.ingest.language.calibration",
     "Client": "livectr.client.clients",
@@ -76,6 +81,10 @@ _MODULES = ("evaluation", "models", "ops")
 """Public modules."""
 
 __all__ = [
+    "AsyncClient",
+    "AsyncPreRankClient",
+    "AsyncRankClient",
+    "AsyncRecommendClient",
     "Calibration",
     "CallError",
     "Client",

@@ -50,7 +50,7 @@ class RequestError(AnswerError):
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{_cut(field, _MOST_OF_FIELD)}: {problem}")
-        self.field = field
+        self.field, self.problem = field, problem
 
 
 class NotReadyError(AnswerError):

@@ -26,6 +26,7 @@ from livectr.serving.errors import AnswerError, OverloadError, RequestError
 from livectr.serving.reply import Reply
 from livectr.serving.request.admission import Admission
 from livectr.serving.request.sentences import ColumnSpec
+from livectr.serving.status_details import abort
 from livectr.serving.tls import server_credentials
 from livectr.system.errors import ConfigError
 from livectr.system.logs import REQUEST_ID
@@ -196,7 +197,7 @@ class Server:
                 code = failure.status.name
                 if isinstance(failure, OverloadError):
                     metrics.SHED.labels(role).inc()
-                context.abort(failure.status, str(failure))
+                abort(context, failure)
             except Exception:
                 code = grpc.StatusCode.INTERNAL.name
                 log.exception("%s failed", method.name)

@@ -118,11 +118,10 @@ def head_of(
     header = _records(text, dialect, 1)
     if not len(header) or not text.strip():
         raise ConfigError(f"{path} is empty; it should begin with a line that names the columns.")
-    if header.verdicts[0] == ENCODING:
-        raise ConfigError(
-            f"{path} line {lines + 1} is {not_utf8(text[: header.stops[0]])} {path} > utf8-{path.name}"
-        )
-    found = _fields(text[: header.stops[0]], dialect)
+    line = text[: header.stops[0]]
+    if header.verdicts[0] == ENCODING or not _is_text(line):  # it may have odd quotes, too
+        raise ConfigError(f"{path} line {lines + 1} is {not_utf8(line)} {path} > utf8-{path.name}")
+    found = _fields(line, dialect)
     if header.verdicts[0] != FITS or not any(found):
         raise _no_header(text[:60], path)
     head = Head(
@@ -299,6 +298,14 @@ def _records(text: bytes, dialect: Dialect, most: int | None = None) -> Records:
     return csv_records(
         text, dialect, columns=0, longest=LONGEST_ROW, last=last or most is not None, most=most
     )
+
+
+def _is_text(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _fields(line: bytes, dialect: Dialect) -> list[str]:

@@ -37,6 +37,46 @@ def recommended(answer: pb.RecommendResponse) -> list[Row]:
     ]
 
 
+def explained(answer: Any) -> list[dict[str, Any]]:
+    """Explanations of a RankResponse, JSON-able.
+
+    Returns:
+        Of each candidate: its index, logit, heads of a hedge with weight and logit, scale and shift if it is
+        calibrated, contributions by feature, largest first, the names of missing fields (no key), and of cold
+        fields (no key with a trained row) and partly cold fields the number of cold keys and of keys. `cold`
+        is None if Redis could not tell.
+    """
+    parts = answer.explanations
+    names, fields = list(parts.features), list(parts.features)[: parts.fields]
+    found = []
+    for one in parts.candidates:
+        pairs = sorted(zip(names, one.contributions, strict=True), key=lambda pair: -abs(pair[1]))
+        counts = list(zip(fields, one.cold_keys, one.keys, strict=False))
+        found.append(
+            {
+                "index": one.index,
+                "logit": one.logit,
+                **(
+                    {
+                        "heads": {
+                            name: {"weight": weight, "logit": logit}
+                            for name, weight, logit in zip(
+                                parts.heads, parts.weights, one.head_logits, strict=True
+                            )
+                        }
+                    }
+                    if parts.heads
+                    else {}
+                ),
+                **({"scale": one.scale, "shift": one.shift} if one.HasField("scale") else {}),
+                "contributions": dict(pairs),
+                "missing": [name for name, keys in zip(fields, one.keys, strict=True) if not keys],
+                "cold": {n: [cold, keys] for n, cold, keys in counts if cold} if one.cold_keys else None,
+            }
+        )
+    return found
+
+
 def stages(answer: pb.RecommendResponse) -> list[Row]:
     """Stages of a funnel: items in, items out, microseconds."""
     return [

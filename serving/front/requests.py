@@ -1,6 +1,8 @@
 """JSON requests, as people write them: their values are typed by the columns that the server describes.
 
 {"context": {"user_id": 42, "page": "home"}, "candidates": {"ad_id": [1, 2, 3]}, "bids": [1.5, 2, 1]}
+
+Every request may have `content`, `request_id`, `version` and `side`.
 """
 
 from __future__ import annotations
@@ -19,7 +21,11 @@ from livectr.system.json_objects import refuse_repeated
 EXACT = 2**53
 """JavaScript is exact up to here. Larger integers are texts in answers, and may be in requests."""
 
+COMMON = ("content", "request_id", "version", "side")
+"""Fields of every request."""
+
 _INTEGER = re.compile(r"-?(0|[1-9]\d{0,18})")
+_VERSION = re.compile(r"0|[1-9]\d{0,19}")
 
 
 class EveryClient(RankClient, PreRankClient, RecommendClient):
@@ -70,6 +76,15 @@ class JsonRequest:
                 f"{name} is {json.dumps(value)}, but must be a whole number from 0 to 4294967295"
             )
         return int(value)
+
+    def version(self) -> int:
+        """Version that alone may answer, from 0 (any) to 2^64 - 1; large ones may be texts."""
+        value = self._given.get("version", 0)
+        if isinstance(value, str) and _VERSION.fullmatch(value):
+            value = int(value)
+        if type(value) is not int or not 0 <= value < 2**64:
+            raise ConfigError(f"version is {json.dumps(value)}, but must be the version of a reply, or 0")
+        return value
 
     def numbers(self, name: str) -> list[float]:
         """Field that is a list of numbers."""
@@ -125,28 +140,31 @@ class JsonRequest:
 
 def rank(client: EveryClient, raw: bytes, timeout_s: float) -> answers.Row:
     """Answer of Rank."""
-    request = JsonRequest(raw, ("context", "candidates", "bids", "content", "request_id"))
+    request = JsonRequest(raw, ("context", "candidates", "bids", "explain", *COMMON))
     types = client.column_types(timeout_s=timeout_s)
     candidates = {}
     for name, values in request.mapping("candidates").items():
         if not isinstance(values, list):
             raise ConfigError(f"candidates.{name} must be a list with a value for each candidate")
         candidates[name] = [typed(name, value, types.get(name)) for value in values]
-    answer = client.rank(
+    answer = _asking(client, request).explain(
         _context(request, types),
         candidates,
         request.numbers("bids"),
+        best=request.count("explain", 0),
         content=request.content(),
         request_id=request.text("request_id"),
         timeout_s=timeout_s,
     )
-    return _reply(answer, answers.ranked(answer, candidates))
+    reply = _reply(answer, answers.ranked(answer, candidates))
+    explanations = answers.explained(answer)
+    return reply | ({"explanations": explanations} if explanations else {})
 
 
 def prerank(client: EveryClient, raw: bytes, timeout_s: float) -> answers.Row:
     """Answer of PreRank."""
-    request = JsonRequest(raw, ("context", "candidates", "top_k", "content", "request_id"))
-    answer = client.prerank(
+    request = JsonRequest(raw, ("context", "candidates", "top_k", *COMMON))
+    answer = _asking(client, request).prerank(
         _context(request, client.column_types(timeout_s=timeout_s)),
         request.items("candidates"),
         request.count("top_k", 10),
@@ -159,12 +177,12 @@ def prerank(client: EveryClient, raw: bytes, timeout_s: float) -> answers.Row:
 
 def recommend(client: EveryClient, raw: bytes, timeout_s: float) -> answers.Row:
     """Answer of Recommend."""
-    fields = ("context", "candidates", "exclude", "top_k", "prerank_k", "bid_column", "content", "request_id")
+    fields = ("context", "candidates", "exclude", "top_k", "prerank_k", "bid_column", *COMMON)
     request = JsonRequest(raw, fields)
     items = RecommendItems(
         request.items("candidates"), request.items("exclude") or (), request.text("bid_column")
     )
-    answer = client.recommend(
+    answer = _asking(client, request).recommend(
         _context(request, client.column_types(timeout_s=timeout_s)),
         request.count("top_k", 10),
         request.count("prerank_k", 400),
@@ -212,6 +230,11 @@ def typed(name: str, value: Any, dtype: str | None) -> Any:
         except ValueError:  # binascii.Error, or letters that are not ASCII
             raise ConfigError(f"{name} must be bytes in base64") from None
     return value
+
+
+def _asking(client: EveryClient, request: JsonRequest) -> EveryClient:
+    """Client for the version and the side that the request names."""
+    return client.pinned(request.version()).on_side(request.text("side"))
 
 
 def _context(request: JsonRequest, types: Mapping[str, str]) -> dict[str, Any]:

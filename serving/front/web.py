@@ -9,11 +9,12 @@ import asyncio
 import base64
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from google.protobuf import json_format
 from grpc import StatusCode
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -153,8 +154,15 @@ def _policy(page: bytes) -> str:
     )
 
 
-def _failure(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> Response:
-    body = {"error": {"code": status, "status": code, "message": message}}
+def _failure(
+    status: int,
+    code: str,
+    message: str,
+    headers: Mapping[str, str] | None = None,
+    details: Sequence[Mapping[str, Any]] = (),
+) -> Response:
+    error = {"code": status, "status": code, "message": message}
+    body = {"error": error | ({"details": details} if details else {})}
     return JSONResponse(body, status, headers=headers)
 
 
@@ -162,7 +170,16 @@ async def _call_failed(request: Request, error: Any) -> Response:
     code = error.code()
     status = HTTP_STATUS.get(code, 500)
     headers = {401: {"www-authenticate": "Bearer"}, 429: {"retry-after": "1"}, 503: {"retry-after": "1"}}
-    return _failure(status, code.name, f"the server {error.says}", headers.get(status))  # without its address
+    says = f"the server {error.says}"  # without its address
+    return _failure(
+        status, code.name, says, headers.get(status), [_detail(d) for d in error.status_details()]
+    )
+
+
+def _detail(detail: Any) -> dict[str, Any]:
+    """Detail of google.rpc.Status, as the JSON of `Any` has it."""
+    kind = f"type.googleapis.com/{detail.DESCRIPTOR.full_name}"
+    return {"@type": kind, **json_format.MessageToDict(detail)}
 
 
 async def _mistake(request: Request, error: Exception) -> Response:

@@ -127,11 +127,28 @@ class _Client:
     def column_types(self, *, timeout_s: float) -> dict[str, str]:
         return _TYPES
 
-    def rank(
-        self, context: Any, candidates: Any, bids: Any, *, content: Any, request_id: str, timeout_s: float
+    def pinned(self, version: int) -> _Client:
+        _sent(pb.RankRequest(version=version))
+        return self
+
+    def on_side(self, side: str) -> _Client:
+        _sent(pb.RankRequest(side=side))
+        return self
+
+    def explain(
+        self,
+        context: Any,
+        candidates: Any,
+        bids: Any,
+        *,
+        best: int,
+        content: Any,
+        request_id: str,
+        timeout_s: float,
     ) -> Any:
         self._pack(context, candidates, content)
-        return pb.RankResponse(request_id=_sent(pb.RankRequest(bids=bids, request_id=request_id)).request_id)
+        request = _sent(pb.RankRequest(bids=bids, request_id=request_id, explain=best))
+        return pb.RankResponse(request_id=request.request_id)
 
     def prerank(
         self, context: Any, items: Any, top_k: int, *, content: Any, request_id: str, timeout_s: float

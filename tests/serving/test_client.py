@@ -142,6 +142,19 @@ def test_a_mistake_is_told_once_and_not_hedged(apps: list[App]) -> None:
         client.rank({**CONTEXT, "age": 3}, CANDIDATES)
     assert isinstance(error.value, CallError)
     assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT and "age" in error.value.details()
+    (said,) = error.value.fields().items()
+    assert said[0] == "context.age" and error.value.details() == "context.age: " + said[1]
+
+
+def test_a_sentence_of_wide_letters_leaves_no_room_for_details(apps: list[App]) -> None:
+    """Headers of an error have 8 KB together; the sentence comes first."""
+    with RankClient(apps[0].server.address) as client, pytest.raises(CallError) as error:
+        client.rank({**CONTEXT, "\U0001f600" * 5_000: 3}, CANDIDATES)
+    assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    with RankClient(apps[0].server.address) as client, pytest.raises(CallError) as error:
+        client.pinned(99).on_side("stable").rank(CONTEXT, CANDIDATES)
+    (detail,) = error.value.status_details()
+    assert detail.violations[0].subject == "version" and error.value.fields() == {}
 
 
 def test_hedges_are_a_tenth_of_the_calls() -> None:

@@ -25,6 +25,7 @@ from livectr.cli import main
 from livectr.local.ports import free_ports
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving.app import App
+from livectr.serving.front.answers import explained
 from livectr.serving.front.requests import EveryClient, typed
 from livectr.serving.front.web import HTTP_STATUS, WebLimits, web_application
 from livectr.serving.options import ServeOptions
@@ -136,6 +137,36 @@ def test_prerank_recommend_and_describe_are_the_servers_answers(app: App, front:
     assert {"column": "tags", "type": "list<string>", "in": "context", "required": True} in facts["columns"]
 
 
+def test_a_version_a_side_and_an_explanation_are_asked_for(app: App, front: Front) -> None:
+    with EveryClient(app.server.address, 60) as client:
+        answer = client.explain(CONTEXT, CANDIDATES, best=2)
+    body = {"context": CONTEXT, "candidates": CANDIDATES, "side": "stable", "explain": 2}
+    for version in (answer.version, str(answer.version), 0):
+        reply = front.post("rank", body | {"version": version})
+        assert reply["explanations"] == explained(answer) and len(reply["explanations"]) == 2
+        assert reply["version"] == answer.version
+    for call, given in (
+        ("rank", {"context": CONTEXT, "candidates": CANDIDATES}),
+        ("prerank", {"context": USER}),
+        ("recommend", {"context": ITEMS, "prerank_k": 9, "top_k": 4}),
+    ):
+        status, _, reply = front.ask("POST", f"/v1/{call}", given | {"version": answer.version + 1})
+        (detail,) = reply["error"]["details"]
+        assert status == 400 and reply["error"]["status"] == "FAILED_PRECONDITION"
+        assert detail["@type"] == "type.googleapis.com/google.rpc.PreconditionFailure"
+        assert detail["violations"][0]["subject"] == "version"
+
+
+def test_a_wrong_field_is_a_detail(front: Front) -> None:
+    status, _, reply = front.ask(
+        "POST", "/v1/rank", {"context": {**CONTEXT, "age": 3}, "candidates": CANDIDATES}
+    )
+    (detail,) = reply["error"]["details"]
+    (violation,) = detail.pop("fieldViolations")
+    assert status == 400 and detail == {"@type": "type.googleapis.com/google.rpc.BadRequest"}
+    assert violation["field"] == "context.age" and violation["description"].startswith("is no column")
+
+
 def test_large_integers_are_texts(front: Front) -> None:
     """JavaScript would round them."""
     ids = [100, 2**53, 2**53 + 1, -(2**63)]
@@ -193,6 +224,9 @@ def test_values_are_typed_by_their_column(value: Any, dtype: str | None, meant: 
         ("prerank", {"context": USER, "candidates": [1, "a"]}, "candidates must be a list of ids, or a list"),
         ("recommend", {"context": ITEMS, "prerank_k": 9, "top_k": 9, "bid_column": "colour"}, "bid_column: "),
         ("recommend", {"context": ITEMS, "exclude": [2**63]}, "items must be ids of int64"),
+        ("rank", {"version": "1.5"}, 'version is "1.5", but must be the version of a reply, or 0'),
+        ("rank", {"version": True}, "version is true, but must be the version of a reply"),
+        ("prerank", {"explain": 1}, "there is no field 'explain'"),
         ("rank", b'{"request_id": "\\ud800"}', "surrogates not allowed"),
         ("rank", {"context": CONTEXT, "candidates": CANDIDATES, "bids": [1e400, 1, 1]}, "bids: value 0 is"),
     ],

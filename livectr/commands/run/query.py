@@ -15,7 +15,7 @@ from livectr.commands.flags import command, count, group, wait_s
 from livectr.commands.run import verify
 from livectr.commands.run.access import access_of, add_server_flags
 from livectr.commands.run.described import show_described
-from livectr.commands.run.explained import explained, show
+from livectr.commands.run.explained import show
 from livectr.system.errors import ConfigError, ConnectError
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def _ask(given: argparse.Namespace, *, last: bool) -> int:
                 answer = client.prerank(context, candidates, given.top_k, request_id=given.request_id)
                 rows = answers.chosen(answer)
     stages = answers.stages(answer) if isinstance(client, RecommendClient) else []
-    explanations = explained(answer) if isinstance(client, RankClient) else []
+    explanations = answers.explained(answer) if isinstance(client, RankClient) else []
     if given.json:
         more: dict[str, Any] = {"stages": stages} if stages else {}
         more |= {"explanations": explanations} if explanations else {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,13 +132,13 @@ def test_cancelled_requests_stop_at_the_end_of_their_stage(
 ) -> None:
     cancelled = counted("livectr_requests_total", code="CANCELLED")
     app = started(f"{stage.redis.url}?socket_timeout=600")
-    place, clients = app.admission.place, list[Callable[[], bool]]()
+    enter, clients = app.admission.enter, list[Callable[[], bool]]()
 
-    def noted(deadline: float | None, size: int, waits: Callable[[], bool]) -> AbstractContextManager[None]:
+    def noted(deadline: float | None, size: int, waits: Callable[[], bool]) -> None:
         clients.append(waits)
-        return place(deadline, size, waits)
+        enter(deadline, size, waits)
 
-    monkeypatch.setattr(app.admission, "place", noted)
+    monkeypatch.setattr(app.admission, "enter", noted)
     try:
         stage.redis.hold(LOOKUP, times=99)
         with ExitStack() as stack:
@@ -154,6 +154,7 @@ def test_cancelled_requests_stop_at_the_end_of_their_stage(
             until(lambda: app.admission.active == 4 and stage.redis.held.is_set())
             for call in calls:
                 call.cancel()
+            assert len(clients) == 4
             until(lambda: not any(waits() for waits in clients), "the server to know")
             stage.redis.release()
             until(lambda: counted("livectr_requests_total", code="CANCELLED") == cancelled + 4)

@@ -8,6 +8,7 @@ import logging
 import resource
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -112,13 +113,18 @@ def test_a_flipped_bit_of_a_content_store(tmp_path: Path, kind: str) -> None:
 
 @contextmanager
 def room(size: int) -> Iterator[None]:
-    """Files of this process may have so many bytes: the system then answers as for a full disk."""
+    """Files of this process may have so many bytes: the system then answers as for a full disk.
+
+    Modules that are imported meanwhile keep no bytecode: CPython would cut it, and every later import fail.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "dont_write_bytecode", True)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_run_that_finds_the_disk_full_resumes_once_there_is_space(

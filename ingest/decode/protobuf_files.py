@@ -15,7 +15,6 @@ import importlib.util
 import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -27,6 +26,7 @@ from google.protobuf.message import DecodeError
 
 from livectr.ingest.decode.registry import SchemaRegistry
 from livectr.system.errors import ConfigError, UserError
+from livectr.system.scratch import scratch
 
 _ROOT = "livectr/registered.proto"
 _KNOWN = re.compile(r"google/(protobuf|type)/[a-z_]+\.proto")
@@ -153,7 +153,7 @@ def _compiled(texts: Mapping[str, str]) -> Iterable[FileDescriptorProto]:
             "install 'livectr[protobuf]'"
         )
     try:
-        with tempfile.TemporaryDirectory(prefix="livectr-protobuf-") as folder:
+        with scratch("protobuf") as folder:
             return _protoc(texts, folder)
     except OSError as error:
         raise UserError(
@@ -164,7 +164,7 @@ def _compiled(texts: Mapping[str, str]) -> Iterable[FileDescriptorProto]:
         raise ValueError(f"protoc: no result in {_COMPILE_S:g} s") from None
 
 
-def _protoc(texts: Mapping[str, str], folder: str) -> Iterable[FileDescriptorProto]:
+def _protoc(texts: Mapping[str, str], folder: Path) -> Iterable[FileDescriptorProto]:
     for name, text in texts.items():
         place = PurePosixPath(name)
         if place.is_absolute() or ".." in place.parts:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import itertools
 import json
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from livectr.library.training import train
 from livectr.models.base import ModelConfig
 from livectr.models.learning import OptimiserSpec
 from livectr.system.errors import ConfigError
+from livectr.system.scratch import scratch
 from livectr.trainer.quality.metrics import LAST
 from livectr.trainer.quality.predictions import Records, quality_of, read_predictions, weights_of
 from livectr.trainer.quality.seen import is_cold
@@ -65,10 +65,10 @@ def tune(pipeline: str | Path | Pipeline, source: str, grid: Sequence[str], *, a
     found = to_pipeline(pipeline)
     variants = variants_of(found.rank, [parse(text) for text in grid])
     named = {f"variant_{i}": config for i, config in enumerate(variants.values())}
-    with tempfile.TemporaryDirectory(prefix="livectr-tune-") as folder:
-        path = Path(folder) / "predictions"
+    with scratch("tune") as folder:
+        path = folder / "predictions"
         tuned = replace(found, prerank=None, challengers={}, promotion=Promotion(), shadows=named)
-        trained = train(tuned, source=source, checkpoint=Path(folder) / "checkpoint", predictions=str(path))
+        trained = train(tuned, source=source, checkpoint=folder / "checkpoint", predictions=str(path))
         trained.report.whole()
         rows = measure(read_predictions(path), dict(zip(named, variants, strict=True)))
     if as_json:

@@ -14,9 +14,7 @@ Each part is a process of its own and is stopped by its pid, also after a failur
 
 import json
 import logging
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -42,6 +40,7 @@ from livectr.simulator.traffic import TICK_MS
 from livectr.store.layout import Keyspace
 from livectr.store.manifest import VersionManifest
 from livectr.system.errors import ConfigError
+from livectr.system.scratch import scratch
 from livectr.trainer.quality.metrics import auc
 from livectr.trainer.quality.predictions import read_predictions
 
@@ -118,9 +117,7 @@ def demo(options: DemoOptions) -> dict[str, Any]:
 
 def _folder(keep: Path | None, stack: ExitStack) -> Path:
     if keep is None:
-        work = Path(tempfile.mkdtemp(prefix="livectr-demo-"))
-        stack.callback(shutil.rmtree, work, ignore_errors=True)
-        return work
+        return stack.enter_context(scratch("demo"))
     if keep.exists() and any(keep.iterdir()):
         raise ConfigError(f"the folder {keep} is not empty; a demo starts afresh.")
     keep.mkdir(parents=True, exist_ok=True)

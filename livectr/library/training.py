@@ -27,6 +27,7 @@ from livectr.library.tables import check_columns, to_pipeline, to_table
 from livectr.simulator.sinks import open_sink
 from livectr.system.errors import ConfigError, DataError
 from livectr.system.object_store import is_object_address
+from livectr.system.scratch import scratch, scratch_folder
 from livectr.trainer.checkpoint.stored import placed
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.report import Report
@@ -73,7 +74,7 @@ def train(
             column.
         source: a log instead: "file:DIR" or "kafka://HOST:PORT", read to the end that it has now.
         checkpoint: folder or s3://BUCKET/PREFIX for the model; with `data` one without a checkpoint. None: a
-            new temporary folder.
+            new temporary folder, which is removed at the end of the program.
         logs: folder in which the log of `data` is kept. None: it is removed after training.
         settings: the settings of `livectr train` (docs/configuration.md), such as batch_size=512, seed=7,
             predictions="predictions.bin", warm_start=FOLDER.
@@ -111,7 +112,7 @@ def _train(
         raise ConfigError("give the rows as data, or the address of a log as source: one of the two")
     if logs is not None and data is None:
         raise ConfigError("logs is the folder for the log of data; a source is a log already")
-    place = tempfile.mkdtemp(prefix="livectr-checkpoint-") if checkpoint is None else checkpoint
+    place = scratch_folder("checkpoint") if checkpoint is None else checkpoint
     place = place if is_object_address(place) else Path(place)
     if data is None:
         assert source is not None
@@ -252,8 +253,8 @@ def _in_order(read: Stream | Table, table: pa.Table) -> pa.Table:
 def _log_folder(logs: str | Path | None) -> Iterator[Path]:
     """Folder of the log: the given folder, which must be empty, or a temporary folder."""
     if logs is None:
-        with tempfile.TemporaryDirectory(prefix="livectr-logs-") as folder:
-            yield Path(folder)
+        with scratch("logs") as folder:
+            yield folder
         return
     root = Path(logs)
     if root.exists() and (not root.is_dir() or any(root.iterdir())):

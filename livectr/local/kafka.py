@@ -27,6 +27,7 @@ from livectr.ingest.addresses import connect_admin
 from livectr.local.ports import free_ports, listens
 from livectr.system.children import with_parent
 from livectr.system.errors import ConfigError, ConnectError, InternalError
+from livectr.system.scratch import remove_scratch, scratch_folder
 
 KAFKA_VERSION = "4.1.1"
 START_S = 300.0
@@ -122,7 +123,7 @@ class Broker:
             return self
         libs = broker_jars()
         if self._data is None:
-            self._data = Path(tempfile.mkdtemp(prefix="livectr-kafka-"))
+            self._data = scratch_folder("kafka")
         self._data.mkdir(parents=True, exist_ok=True)
         self._port = self._port or free_ports(1, self._host)
         self._check_port()
@@ -161,7 +162,7 @@ class Broker:
                 process.kill()
                 process.wait()
         if self._temporary and self._data is not None:
-            shutil.rmtree(self._data, ignore_errors=True)
+            remove_scratch(self._data)
             self._data = None
 
     def kill(self) -> None:

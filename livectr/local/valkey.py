@@ -6,9 +6,7 @@ SIGSTOP) keeps its data. It ends with the process that started it, also when tha
 
 from __future__ import annotations
 
-import shutil
 import subprocess
-import tempfile
 import time
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +17,7 @@ import redis
 from livectr.local.ports import listens
 from livectr.system.children import with_parent
 from livectr.system.errors import ConfigError
+from livectr.system.scratch import remove_scratch, scratch_folder
 
 START_S = 300.0
 """Patience with a start; a server that dies ends the wait at once."""
@@ -56,7 +55,7 @@ class LocalRedis:
 
     def __enter__(self) -> Self:
         program = valkey_program()
-        self._data = Path(tempfile.mkdtemp(prefix="livectr-redis-"))
+        self._data = scratch_folder("redis")
         settings = {"bind": self._host, "port": self._port, "dir": self._data, "save": "", "appendonly": "no"}
         command = [program, *(word for name, value in settings.items() for word in (f"--{name}", str(value)))]
         with self._log.open("wb") as log:
@@ -116,7 +115,7 @@ class LocalRedis:
                 process.kill()
                 process.wait()
         if self._data is not None:
-            shutil.rmtree(self._data, ignore_errors=True)
+            remove_scratch(self._data)
 
 
 def valkey_program() -> str:

@@ -20,7 +20,6 @@ import os
 import resource
 import secrets
 import shutil
-import tempfile
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -28,6 +27,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from livectr.system.errors import CheckpointError
+from livectr.system.scratch import scratch
 from livectr.trainer.checkpoint.manifest import (
     MANIFEST,
     FileEntry,
@@ -212,13 +212,13 @@ def _linked(root: Path, files: Sequence[FileEntry]) -> Iterator[Path]:
 def _opened(root: Path, files: Sequence[FileEntry]) -> Iterator[Path]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, soft + 2 * len(files))), hard))
-    with tempfile.TemporaryDirectory(prefix="livectr-reading-") as folder, ExitStack() as opened:
+    with scratch("reading") as folder, ExitStack() as opened:
         for entry in files:
             file = opened.enter_context(path_of(root, entry).open("rb"))
-            target = Path(folder, entry.path)
+            target = folder / entry.path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.symlink_to(f"/proc/{os.getpid()}/fd/{file.fileno()}")
-        yield Path(folder)
+        yield folder
 
 
 def _manifest_of(manifest: Manifest) -> FileEntry:

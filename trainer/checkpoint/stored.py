@@ -19,9 +19,9 @@ import json
 import logging
 import os
 import socket
-import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -30,6 +30,7 @@ from typing import TypeVar
 from livectr.system.disk import writing
 from livectr.system.errors import CheckpointError, ConnectError, MismatchError
 from livectr.system.object_store import ObjectStore, is_object_address
+from livectr.system.scratch import remove_scratch, scratch_folder
 from livectr.trainer.checkpoint import telemetry
 from livectr.trainer.checkpoint.manifest import (
     MANIFEST,
@@ -80,7 +81,6 @@ class Stored:
         self._deadline_s = float("inf")
         self._away = False  # the last request failed, and the log says so
         self._collecting: Future[None] | None = None
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._whole: set[str] = set()  # paths whose digests this process has checked
 
     @staticmethod
@@ -93,9 +93,9 @@ class Stored:
     @staticmethod
     def temporary(address: str) -> Stored:
         """Objects of an address for a reader, whose downloads are removed when it ends. Raises as `reach`."""
-        folder = tempfile.TemporaryDirectory(prefix="livectr-checkpoint-")
-        stored = Stored(ObjectStore(address), Path(folder.name))
-        stored._folder = folder
+        folder = scratch_folder("checkpoint")
+        stored = Stored(ObjectStore(address), folder)
+        weakref.finalize(stored, remove_scratch, folder)
         stored.reach()
         return stored
 

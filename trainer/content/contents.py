@@ -3,8 +3,6 @@
 Rank r of N holds the shards s with s mod N = r of every store, as the AMS expects (trainer.content.ams).
 """
 
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -20,6 +18,7 @@ from livectr.ingest.language.content import Content
 from livectr.ingest.limits import LIMITS, RecordLimits
 from livectr.models.encoders import Encoder, load_encoder
 from livectr.system.errors import ConfigError, InternalError
+from livectr.system.scratch import scratch
 from livectr.trainer.comm.control import Control
 from livectr.trainer.content.encoding import Encoding
 
@@ -91,9 +90,7 @@ class Contents:
     def _own_folder(self, checkpoint: Path | None, name: str) -> Path:
         if checkpoint is not None:
             return checkpoint / FOLDER / name
-        folder = Path(tempfile.mkdtemp(prefix="livectr-content-"))
-        self._resources.callback(shutil.rmtree, folder, ignore_errors=True)
-        return folder
+        return self._resources.enter_context(scratch("content"))
 
     def start(
         self,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from livectr.system.errors import ConfigError
 from livectr.system.object_store import local_copy
+from livectr.system.scratch import scratch
 
 if TYPE_CHECKING:
     from livectr.config.settings import Settings
@@ -55,8 +55,7 @@ def shown_live(live: str | None, settings: Settings, resources: ExitStack) -> Se
         if settings.checkpoint is not None:
             path = local_copy(settings.checkpoint, settings.checkpoint_copy) / "run.log"
         elif alone:
-            folder = resources.enter_context(tempfile.TemporaryDirectory(prefix="livectr-live-"))
-            path = Path(folder) / "run.log"
+            path = resources.enter_context(scratch("live")) / "run.log"
         else:
             raise ConfigError("--live under torchrun needs --set run_log=FILE or --checkpoint DIR")
         settings = replace(settings, run_log=str(path))

@@ -13,6 +13,7 @@ import os
 import random
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from livectr.ingest.extract import engines
 from livectr.kernels.runtime import compiler
 from livectr.local.kafka import Broker
 from livectr.local.ports import free_ports
+from livectr.system.scratch import scratch_folder
 
 # Assertions of helpers say the values that they compared, as those of test modules do.
 pytest.register_assert_rewrite(*(f"tests.{path.stem}" for path in Path(__file__).parent.iterdir()))
@@ -73,6 +75,18 @@ settings.load_profile("search" if "--full" in sys.argv else "same")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="run the tests marked `full`, too (make test-full)")
     parser.addoption("--shuffle", type=int, metavar="SEED", help="run in a random order, file by file")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep temporary files of tests and of their processes in one folder, which goes with this process.
+
+    Processes that tests kill leave theirs. Workers of pytest-xdist have the folder of the process above them.
+    """
+    if not hasattr(config, "workerinput"):
+        os.environ.setdefault(
+            "PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir()
+        )  # pytest keeps it after a failure
+        os.environ["TMPDIR"] = tempfile.tempdir = str(scratch_folder("tests"))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

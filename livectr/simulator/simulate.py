@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,9 @@ from livectr.simulator.sinks import Sink, open_sink
 from livectr.simulator.traffic import Columns, Tick, Traffic, TrafficOptions
 from livectr.simulator.truth import Ads, World
 
+if TYPE_CHECKING:
+    from livectr.simulator.closed_loop import LoopOptions
+
 ARROW_BATCH_MS = 1000  # event time of an Arrow message or file
 
 
@@ -45,6 +48,7 @@ class SimulateOptions:
         images: write the ads' images.
         wait_for_start: write the look-up tables, then wait for a line on standard input, with which event
             time starts.
+        loop: servers that choose what is shown; None: it is drawn by the ads' budgets.
     """
 
     to: str
@@ -56,6 +60,7 @@ class SimulateOptions:
     ledger: str | None = None
     images: bool = True
     wait_for_start: bool = False
+    loop: "LoopOptions | None" = None
 
 
 def simulate(
@@ -75,10 +80,18 @@ def simulate(
         sink.close()
 
 
+def _traffic(options: SimulateOptions) -> Traffic:
+    if options.loop is None:
+        return Traffic(options.world, options.traffic)
+    from livectr.simulator.closed_loop import ClosedTraffic  # with gRPC, which the others do without
+
+    return ClosedTraffic(options.world, options.traffic, options.loop)
+
+
 class _Writer:
     def __init__(self, options: SimulateOptions, sink: Sink) -> None:
         self.options, self.sink = options, sink
-        self.traffic = Traffic(options.world, options.traffic)
+        self.traffic = _traffic(options)
         self.ledger: Ledger | None = None
         self.records = 0
         self.images = self.broken_images = 0
@@ -117,7 +130,7 @@ class _Writer:
         finally:
             if self.ledger:
                 self.ledger.close()
-        return self.counts(time.monotonic() - began)
+        return self.counts(time.monotonic() - began) | self.traffic.outcome()
 
     def counts(self, wall_s: float) -> dict[str, Any]:
         """Counts of the written records."""

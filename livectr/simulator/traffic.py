@@ -8,8 +8,10 @@ the seed alone; the clock only decides when a tick is written.
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from livectr.simulator.delays import ClickDelays
 from livectr.simulator.truth import (
@@ -88,6 +90,14 @@ class Shown:
 
 
 @dataclass
+class Queued:
+    """Impressions on their way; clicked: bool[n]."""
+
+    shown: Shown
+    clicked: NDArray[np.bool_]
+
+
+@dataclass
 class Pool:
     """Events on their way, taken out in arrival order."""
 
@@ -130,6 +140,10 @@ class Traffic:
         self._next_request = 1
         self._announced = 0
 
+    def outcome(self) -> dict[str, Any]:
+        """More that is told in the end, JSON-able; of traffic that nobody chose, nothing."""
+        return {}
+
     def opening_ads(self) -> list[Ads]:
         """Cohorts that are alive or announced when the traffic starts; write them before the first tick."""
         return self._announce(0.0)
@@ -160,9 +174,8 @@ class Traffic:
 
     def _show(self, start_ms: int, elapsed_s: float) -> Shown:
         """Queue impressions of a tick and their clicks, with their delays."""
+        self._pass_time(start_ms)
         o, rng, truth = self.options, self._rng, self.truth
-        if start_ms // DRIFT_MS != (start_ms - o.tick_ms) // DRIFT_MS:
-            truth.drift(max(DRIFT_MS, o.tick_ms) / 1000)
         ads = truth.live(elapsed_s)
         n = int(rng.poisson(o.rate * o.tick_ms / 1000))
         ts = start_ms + np.sort(rng.integers(o.tick_ms, size=n))
@@ -172,8 +185,27 @@ class Traffic:
         device, position = rng.integers(len(DEVICES), size=n), rng.integers(POSITIONS, size=n)
         page = rng.integers(len(PAGES), size=n)
         words, style = self._search(ads.words[ad], page)
-        hour = ts // 3_600_000 % 24
-        probability = truth.probability(user, ads, ad, device, position, hour, words)
+        columns = {"user": user, "ad": ad, "device": device, "position": position, "page": page}
+        columns |= {"style": style, "ts": ts, "app": self._typing.integers(len(APPS), size=n)}
+        return self._queue(ads, columns, words).shown
+
+    def _pass_time(self, start_ms: int) -> None:
+        """Let tastes drift until a tick."""
+        tick_ms = self.options.tick_ms
+        if start_ms // DRIFT_MS != (start_ms - tick_ms) // DRIFT_MS:
+            self.truth.drift(max(DRIFT_MS, tick_ms) / 1000)
+
+    def _queue(self, ads: Ads, of: Columns, words: I64) -> "Queued":
+        """Queue n impressions, and the clicks on them.
+
+        Args:
+            ads: among which `ad` counts.
+            of: i64[n] each: user, ad (row numbers), device, position, page, style, ts, app.
+            words: i64[n, 2] of the queries.
+        """
+        truth, rng, o, ts, user, ad = self.truth, self._rng, self.options, of["ts"], of["user"], of["ad"]
+        n, hour = len(ts), ts // 3_600_000 % 24
+        probability = truth.probability(user, ads, ad, of["device"], of["position"], hour, words)
         request = np.arange(self._next_request, self._next_request + n, dtype=np.int64)
         self._next_request += n
         events = {
@@ -182,18 +214,19 @@ class Traffic:
             "ad_id": ads.ad_id[ad],
             "image_id": ads.image_id[ad],
             "ts": ts,
-            "position": position,
-            "page": page,
-            "query": query_code(words, style),
-            "device": device,
-            "app": self._typing.integers(len(APPS), size=n),
+            "position": of["position"],
+            "page": of["page"],
+            "query": query_code(words, of["style"]),
+            "device": of["device"],
+            "app": of["app"],
             "arrival": ts + rng.integers(JITTER_MS, size=n),
         }
         self._send("impressions", self._impressions, events)
         clicked = rng.random(n) < probability
-        of = ("request_id", "user_id", "ad_id", "image_id", "ts")
-        self._click({name: events[name][clicked] for name in of})
-        return Shown(request, events["user_id"], events["ad_id"], ts, probability * (1 - o.late))
+        names = ("request_id", "user_id", "ad_id", "image_id", "ts")
+        self._click({name: events[name][clicked] for name in names})
+        shown = Shown(request, events["user_id"], events["ad_id"], ts, probability * (1 - o.late))
+        return Queued(shown, clicked)
 
     def _search(self, titles: I64, page: I64) -> tuple[I64, I64]:
         """Queries on the search page: words [n, 2], -1 for none, and style [n].

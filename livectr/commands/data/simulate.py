@@ -1,10 +1,12 @@
 """`livectr logs simulate`: write simulated display-ad traffic."""
 
+from __future__ import annotations
+
 import argparse
 import json
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from livectr.commands.data.waiting import add_wait, wait_for_broker
 from livectr.commands.flags import command, count, duration_s, positive, seed
@@ -12,9 +14,13 @@ from livectr.commands.settings import add_log_flags
 from livectr.system.errors import ConfigError
 from livectr.system.heap import loading
 
+if TYPE_CHECKING:
+    from livectr.simulator.closed_loop import LoopOptions
+
 EXAMPLES = """\
   livectr logs simulate --to file:/tmp/logs --seconds 60 --fast --ledger /tmp/ledger.arrows
-  livectr logs simulate --to kafka://localhost:9092 --rate 5000 --seconds 3600 --events arrow"""
+  livectr logs simulate --to kafka://localhost:9092 --rate 5000 --seconds 3600 --events arrow
+  livectr logs simulate --to file:/tmp/loop --fast --ask 127.0.0.1:50051 --against 127.0.0.1:50052"""
 
 
 def add(commands: Any) -> None:
@@ -29,6 +35,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--to", required=True, metavar="URL", help="kafka://HOST:PORT or file:DIR")
     _add_traffic(parser)
     _add_market(parser)
+    _add_loop(parser)
     _add_output(parser)
 
 
@@ -110,6 +117,26 @@ def _add_market(parser: Any) -> None:
     parser.add_argument("--seed", type=seed, default=1, help="the same seed gives the same traffic [1]")
 
 
+def _add_loop(parser: Any) -> None:
+    parser.add_argument(
+        "--ask",
+        metavar="HOST:PORT[@SIDE]",
+        help="closed loop: a rank server, or one of its sides, chooses the four ads of a page",
+    )
+    parser.add_argument(
+        "--against",
+        metavar="HOST:PORT[@SIDE]",
+        help="a second server, which half of the users are asked of after a third of the time",
+    )
+    parser.add_argument(
+        "--candidates",
+        type=count,
+        default=40,
+        metavar="N",
+        help="ads that --ask chooses among for a page [40]",
+    )
+
+
 def _add_output(parser: Any) -> None:
     parser.add_argument(
         "--events", choices=("json", "arrow"), default="json", help="one event a message, or many [json]"
@@ -172,10 +199,25 @@ def run(given: argparse.Namespace) -> int:
         ledger=given.ledger,
         images=not given.no_images,
         wait_for_start=given.wait_for_start,
+        loop=_loop(given),
     )
     counts = simulate(options, progress=lambda some: print(json.dumps(some), file=sys.stderr, flush=True))
     print(json.dumps(counts), flush=True)
+    if options.loop is not None:
+        from livectr.simulator.outcome import show_outcome
+
+        show_outcome(counts["outcome"])
     return 0
+
+
+def _loop(given: argparse.Namespace) -> LoopOptions | None:
+    if given.ask is None:
+        if given.against is not None:
+            raise ConfigError("--against is the second server; name the first with --ask")
+        return None
+    from livectr.simulator.closed_loop import LoopOptions
+
+    return LoopOptions([server for server in (given.ask, given.against) if server], given.candidates)
 
 
 def _spreads(text: str) -> tuple[float, ...]:

@@ -3,7 +3,8 @@
 `python -m livectr train` imports PyTorch and the trainer, for three seconds of a core; a fork has them. A
 forked command is as real as one that Python starts: process id, files, folder, environment, signals and exit
 code of its own, and it is a child of the test's process, as `subprocess` has it. Ranks of `livectr train` are
-forks of their supervisor. What else a command starts (workers, the parts of a demo) is started by Python.
+forks of their supervisor. Parts of a run, a demo and a rollout are forks of a process that was forked from
+their command before that began. What else a command starts is started by Python.
 
 Three things differ, and a test of one of them starts Python itself: the command line that the system shows
 (`psutil`), the time in which a command imports, and the modules that it has not imported.
@@ -17,25 +18,28 @@ from __future__ import annotations
 import atexit
 import ctypes
 import inspect
+import json
 import multiprocessing
 import os
 import runpy
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from unittest.mock import patch
 
 from livectr.local.ranks import Ranks
+from livectr.system.children import follow_parent, with_parent
 from livectr.trainer.process import share_cores
 from tests.ranks import ForkedRank
 from tests.waiting import until
@@ -51,6 +55,13 @@ _PROGRAM = str(Path(sys.executable).with_name("livectr"))
 _SERVER = multiprocessing.get_context("forkserver")
 _SERVER.set_forkserver_preload(["tests.forkserver"])
 _BEGINNING = threading.Lock()
+_STARTERS = ("up", "rollout", "demo")
+"""Commands of `livectr` that start others."""
+_Job: TypeAlias = "tuple[tuple[str, str], Sequence[str], Mapping[str, str], str, bool, bool]"
+"""Arguments of `_run`."""
+_FOLLOW = with_parent([])[:-2]
+"""Words before a parent, a signal and a command that ends with its parent."""
+_execute_child = subprocess.Popen._execute_child  # type: ignore[attr-defined]
 
 
 class Command(subprocess.Popen[Any]):
@@ -71,26 +82,43 @@ class Command(subprocess.Popen[Any]):
         if "LIVECTR_SANITIZE" in os.environ:
             super()._execute_child(*given)  # type: ignore[misc]
             return
-        asked = inspect.signature(subprocess.Popen._execute_child).bind(self, *given).arguments  # type: ignore[attr-defined]
+        asked = inspect.signature(_execute_child).bind(self, *given).arguments
         program, *words = map(os.fspath, asked["args"])
         what = ("-m", "livectr")
         if program != _PROGRAM:
             flag, named, *words = words
             assert program == sys.executable and flag in ("-m", "-c"), asked["args"]
             what = (flag, named)
-        assert not asked["shell"] and asked["preexec_fn"] is None and not asked["pass_fds"]
-        theirs = [asked[name] for name in ("p2cread", "c2pwrite", "errwrite")]
-        environment = dict(os.environ if asked["env"] is None else asked["env"])
-        folder = os.fspath(asked["cwd"] or Path.cwd())
-        try:
-            self.pid = _fork(
-                [fd if fd != -1 else number for number, fd in enumerate(theirs)],
-                (what, words, environment, folder, asked["start_new_session"], program != _PROGRAM),
-            )
-            self._child_created = True
-        finally:
-            pipes = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
-            self._close_pipe_fds(*(asked[name] for name in pipes))  # type: ignore[attr-defined]
+        _execute_forked(self, asked, (what, words, program != _PROGRAM), _fork)
+
+
+def _execute_forked(
+    popen: subprocess.Popen[Any],
+    asked: Mapping[str, Any],
+    command: tuple[tuple[str, str], Sequence[str], bool],
+    fork: Callable[[Sequence[int], _Job], int],
+) -> None:
+    """Do what `Popen._execute_child` does, by a fork.
+
+    Args:
+        asked: arguments of `Popen._execute_child`.
+        command: `what`, `words` and `from_here` of `_run`.
+        fork: forks a job with its standard files, and returns the process id.
+    """
+    assert not asked["shell"] and asked["preexec_fn"] is None and not asked["pass_fds"]
+    theirs = [asked[name] for name in ("p2cread", "c2pwrite", "errwrite")]
+    environment = dict(os.environ if asked["env"] is None else asked["env"])
+    folder = os.fspath(asked["cwd"] or Path.cwd())
+    what, words, from_here = command
+    try:
+        popen.pid = fork(
+            [fd if fd != -1 else number for number, fd in enumerate(theirs)],
+            (what, words, environment, folder, asked["start_new_session"], from_here),
+        )
+        popen._child_created = True  # type: ignore[attr-defined]
+    finally:
+        pipes = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+        popen._close_pipe_fds(*(asked[name] for name in pipes))  # type: ignore[attr-defined]
 
 
 def run(
@@ -116,7 +144,7 @@ def run(
     return done
 
 
-def _fork(files: Sequence[int], job: tuple[Any, ...]) -> int:
+def _fork(files: Sequence[int], job: _Job) -> int:
     """Fork a command; returns its process id.
 
     The server forks a process, which forks the command and ends; the command's parent is then the next
@@ -127,7 +155,7 @@ def _fork(files: Sequence[int], job: tuple[Any, ...]) -> int:
     variables = {"LIVECTR_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(_ROOT)}
     with _BEGINNING, patch.dict(os.environ, variables):
         share_cores()
-        process = _SERVER.Process(target=_begin, args=(shared, theirs, job))
+        process = _SERVER.Process(target=_begin_of_server, args=(shared, theirs, job))
         with _adopting():
             process.start()
             theirs.close()
@@ -150,19 +178,33 @@ def _adopting() -> Iterator[None]:
         prctl(_PR_SET_CHILD_SUBREAPER, 0)
 
 
-def _begin(files: Sequence[Connection], answer: Connection, job: tuple[Any, ...]) -> None:
+def _begin_of_server(files: Sequence[Connection], answer: Connection, job: _Job) -> None:
     """Body of the process between the server and the command."""
     assert "livectr.trainer.run" in sys.modules, "tests/forkserver.py was not imported"
+    _begin([file.fileno() for file in files], answer.send, job)
+
+
+def _begin(
+    files: Sequence[int], answer: Callable[[int], object], job: _Job, follow: str | None = None
+) -> None:
+    """Be the process between a server and the command: fork it, answer its process id, and end.
+
+    Args:
+        files: standard files of the command.
+        follow: number of the signal that it gets when its parent ends.
+    """
     parent = os.getpid()
     pid = os.fork()
     if pid:
-        answer.send(pid)
+        answer(pid)
         os._exit(0)
     code = 1
     try:
         for number, file in enumerate(files):
-            os.dup2(file.fileno(), number)
+            os.dup2(file, number)
         until(lambda: os.getppid() != parent, turn=lambda: time.sleep(0.0005))
+        if follow is not None:
+            follow_parent(signal.Signals(int(follow)))
         code = _run(*job)
     except BaseException:
         traceback.print_exc()
@@ -170,6 +212,63 @@ def _begin(files: Sequence[Connection], answer: Connection, job: tuple[Any, ...]
         with suppress(OSError, ValueError):
             sys.stderr.flush()
         os._exit(code)
+
+
+class _OwnServer:
+    """Process from which a forked command forks the commands that it starts itself.
+
+    It is forked while the command has one thread and has imported nothing of its own, and ends with it.
+    """
+
+    def __init__(self) -> None:
+        self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if os.fork() == 0:
+            try:
+                self._ours.close()
+                signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command
+                self._serve(theirs)
+            finally:
+                os._exit(0)
+        theirs.close()
+
+    @staticmethod
+    def _serve(asked: socket.socket) -> None:
+        while True:
+            text, files, _, _ = socket.recv_fds(asked, 1 << 20, 3)
+            if not text:
+                return
+            follow, *job = json.loads(text)
+            between = os.fork()
+            if between == 0:
+                _begin(files, lambda pid: asked.send(str(pid).encode()), tuple(job), follow)
+            os.waitpid(between, 0)
+            asked.send(b"adopted")
+            for file in files:
+                os.close(file)
+
+    def execute_child(self, popen: subprocess.Popen[Any], *given: Any) -> None:
+        """`Popen._execute_child`: LiveCTR's commands are forked, others started.
+
+        Servers are started, too: `livectr status` knows a trainer by metrics that a server has not, and a fork
+        has the metrics of both.
+        """
+        asked = inspect.signature(_execute_child).bind(popen, *given).arguments
+        words = [*map(os.fspath, asked["args"])] if isinstance(asked["args"], (list, tuple)) else []
+        follow = None
+        if words[: len(_FOLLOW)] == _FOLLOW:
+            _, follow, *words = words[len(_FOLLOW) :]
+        if words[:2] != [sys.executable, "-m"] or words[2].split(".")[0] != "livectr" or words[3] == "serve":
+            _execute_child(popen, *given)
+            return
+
+        def fork(files: Sequence[int], job: _Job) -> int:
+            with _BEGINNING, _adopting():
+                socket.send_fds(self._ours, [json.dumps((follow, *job)).encode()], files)
+                pid = int(self._ours.recv(32))
+                assert self._ours.recv(32) == b"adopted"
+            return pid
+
+        _execute_forked(popen, asked, (("-m", words[2]), words[3:], True), fork)
 
 
 def _run(
@@ -199,6 +298,13 @@ def _run(
     _as_after_a_start(from_here)
     Ranks.start = _start_ranks  # type: ignore[assignment, method-assign]
     flag, named = what
+    if named == "livectr" and words[:1] and words[0] in _STARTERS:
+        own = _OwnServer()
+        subprocess.Popen._execute_child = (  # type: ignore[attr-defined]
+            lambda popen, *given: own.execute_child(popen, *given)
+        )
+    else:
+        subprocess.Popen._execute_child = _execute_child  # type: ignore[attr-defined]
     sys.argv = [flag, *words]
     try:
         if flag == "-m":

@@ -25,6 +25,8 @@ from livectr.system.errors import ConfigError
 from livectr.up import plan
 from livectr.up.folder import Kind, Part, RunFolder, Running, State
 from livectr.up.runs import chosen_folder
+from tests import commands
+from tests.commands import Command
 from tests.waiting import left_s, until
 
 ROWS = 1500
@@ -63,7 +65,7 @@ class Shop:
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
         with self.out.open("wb") as out:
-            return subprocess.Popen(
+            return Command(
                 [sys.executable, "-m", "livectr", "up", "shop/pipeline.py", "--set", "threads=1", *words],
                 cwd=self.folder,
                 stdout=out,
@@ -111,7 +113,7 @@ class Shop:
 
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
         command = [str(PROGRAM), *words]
-        return subprocess.run(
+        return commands.run(
             command, cwd=self.folder, capture_output=True, text=True, timeout=left_s(), check=False
         )
 
@@ -237,7 +239,7 @@ def test_watch_looks_again_and_again(shop: Shop) -> None:
     out = shop.folder / "watched.txt"
     with out.open("wb") as file:
         command = [sys.executable, "-m", "livectr", "status", "--watch", "100ms"]
-        with subprocess.Popen(command, cwd=shop.folder, stdout=file, stderr=file) as watch:
+        with Command(command, cwd=shop.folder, stdout=file, stderr=file) as watch:
             until(lambda: out.read_text().count("\nlearned ") > 2, process=watch, why=out.read_text)
             watch.send_signal(signal.SIGINT)
             assert watch.wait(left_s()) == 130
@@ -276,7 +278,7 @@ def test_a_wrong_start_ends_with_a_sentence(tmp_path: Path) -> None:
     before = run.parts()
     (tmp_path / "empty").mkdir()
     words = [str(PROGRAM), "up", "shop/pipeline.py", "--source", "file:empty"]
-    ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=left_s(), check=False)
+    ended = commands.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=left_s(), check=False)
     assert ended.returncode == 2
     (said,) = [line for line in ended.stderr.splitlines() if line.startswith("livectr: ")]
     assert "the trainer ended with exit code 2: " in said and "empty has no folder" in said, ended.stderr

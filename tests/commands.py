@@ -249,8 +249,8 @@ class _OwnServer:
     def execute_child(self, popen: subprocess.Popen[Any], *given: Any) -> None:
         """`Popen._execute_child`: LiveCTR's commands are forked, others started.
 
-        Servers are started, too: `livectr status` knows a trainer by metrics that a server has not, and a fork
-        has the metrics of both.
+        Servers are started, too: `livectr status` knows a trainer by metrics that a server has not, and a
+        fork has the metrics of both.
         """
         asked = inspect.signature(_execute_child).bind(popen, *given).arguments
         words = [*map(os.fspath, asked["args"])] if isinstance(asked["args"], (list, tuple)) else []

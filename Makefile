@@ -5,7 +5,7 @@ LOG = file
 RANKS = 2
 REPORT = report.json
 ARGS =
-WORKERS = 3  # processes of `make test`: some tests compute while others wait
+WORKERS = 4  # processes of `make test`: half of the time a test waits for others
 NEWEST = tests/test_house.py tests/kernels tests/ingest/test_decode.py tests/ingest/test_examples.py tests/ingest/test_sources_files.py  # tests that run on the newest Python, too
 
 

@@ -26,7 +26,7 @@ import psutil
 ROOT = Path(__file__).parents[1]
 SUBREAPER = 36
 """PR_SET_CHILD_SUBREAPER of prctl(2): who outlives its parent becomes our child, and counts."""
-USUAL = ("--numprocesses=3", "--dist=loadscope")
+USUAL = ("--numprocesses=4", "--dist=loadscope")
 
 
 @dataclass

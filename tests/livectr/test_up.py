@@ -355,7 +355,6 @@ def test_a_port_that_is_taken_meanwhile_is_left_to_whoever_has_it(
     run = RunFolder(tmp_path / ".livectr" / "shop")
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
-        other.listen()
         taken, looks = other.getsockname()[1], [True]
         monkeypatch.setitem(plan.PORTS, "redis", taken)
 

@@ -13,6 +13,8 @@ LEAST_CLICKS = 10
 """Clicks below which nothing is said: a few rows agree by chance."""
 CERTAIN = 0.98
 """AUC of a number alone, and share of rows without a click that have a value, from which it is a leak."""
+CHANCE = 1e-9
+"""Probability below which rows of another value are not all clicked by chance."""
 DIFFERENT = 0.2
 """Share of different rows from which equal ones are repeated, and not equal by chance."""
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
@@ -63,13 +65,23 @@ def first_rows(columns: Iterable[pa.ChunkedArray | pa.Array], rows: int) -> npt.
 
 
 def _sentinel(coded: pa.DictionaryArray, codes: npt.NDArray[np.int32], clicked: npt.NDArray[np.bool_]) -> str:
-    """A value, or none, that nearly all rows without a click have, and next to no row with one."""
+    """A value, or none, that nearly all rows without a click have, while other values are those of clicks.
+
+    Some clicks may have it, too: an order follows a few of them.
+    """
     without = np.bincount(codes[~clicked], minlength=len(coded.dictionary)) / (~clicked).sum()
     common = int(np.argmax(without))
-    if without[common] < CERTAIN or np.mean(codes[clicked] == common) > 1 - CERTAIN:
+    if without[common] < CERTAIN:
         return ""
     value = coded.dictionary[common].as_py()
-    return f"is {'empty' if value is None else value} wherever there is no click, and nowhere else"
+    same = f"is {'empty' if value is None else value} wherever there is no click"
+    if np.mean(codes[clicked] == common) <= 1 - CERTAIN:
+        return f"{same}, and nowhere else"
+    others = clicked[codes != common]
+    clicks = int(others.sum())
+    if clicks < max(LEAST_CLICKS, CERTAIN * len(others)) or clicks * np.log(clicked.mean()) > np.log(CHANCE):
+        return ""
+    return f"{same}: {clicks:,} of {len(others):,} rows with another value have one"
 
 
 def _auc_of_values(codes: npt.NDArray[np.int32], count: int, clicked: npt.NDArray[np.bool_]) -> float:

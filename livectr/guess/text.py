@@ -12,6 +12,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -57,7 +58,7 @@ def pipeline_text(facts: Facts, topic: str, commands: Sequence[str]) -> str:
         commands: that a person runs next, for its head.
     """
     variable = _variable(topic, "impressions")
-    body = _gaps(facts) + _stream(facts, topic, variable)
+    body = _stream(facts, topic, variable)
     body += f"\nlog = labelled({variable}, label={_quoted(facts.label or '')})\n"
     return _whole(facts, f"Clicks of {facts.sample.name}", body, commands)
 
@@ -73,9 +74,7 @@ def pair_text(pair: Pair, topics: tuple[str, str], commands: Sequence[str]) -> s
     shown, clicked = _variable(topics[0], "impressions"), _variable(topics[1], "clicks")
     if shown == clicked:
         shown, clicked = "impressions", "clicks"
-    body = (
-        _gaps(pair.shown) + _stream(pair.shown, topics[0], shown) + _stream(pair.clicked, topics[1], clicked)
-    )
+    body = _stream(pair.shown, topics[0], shown) + _stream(pair.clicked, topics[1], clicked)
     on = _quoted(pair.on[0]) if len(pair.on) == 1 else f"({', '.join(map(_quoted, pair.on))})"
     window, delays = written(pair.delays.window_s), pair.delays
     body += f"\n# {delays.words[0].upper()}{delays.words[1:]}.\n"
@@ -258,7 +257,7 @@ def _dictionary(entries: Sequence[Entry], last: str = "") -> str:
             continue
         numbers = [number_of(one.column) for one in entries[at : at + count]]
         of = f'f"{prefix_of(entry.column)}{{i}}"'
-        loop = f"for i in {_span(numbers, prefix_of(entry.column))}"
+        loop = f"for i in {_span(numbers)}"
         line = f"    **{{{of}: {_numbered(entry)} {loop}}},"
         if len(line) > LINE:
             line = f"    **{{\n        {of}: {_numbered(entry)}\n        {loop}\n    }},"
@@ -267,31 +266,18 @@ def _dictionary(entries: Sequence[Entry], last: str = "") -> str:
     return "{\n" + "\n".join([*lines, *([last] if last else [])]) + "\n}"
 
 
-def _gaps(facts: Facts) -> str:
-    """Lines that name the numbers that are left out among columns with a running number."""
-    names, at, lines = [*facts.kept], 0, []
-    while at < len(names):
-        count = run_length(names[at:], [(prefix_of(name), facts.kept[name].dtype) for name in names[at:]])
-        numbers = [number_of(name) for name in names[at : at + count]] if count >= ALIKE else []
-        if numbers and numbers[-1] - numbers[0] >= count:
-            gaps = sorted({*range(numbers[0], numbers[-1] + 1)} - {*numbers})
-            lines.append(
-                f"{_unused(prefix_of(names[at]))} = {{{', '.join(map(str, gaps))}}}  # they teach nothing\n"
-            )
-        at += count
-    return "".join(lines) + "\n" if lines else ""
-
-
-def _span(numbers: Sequence[int], prefix: str) -> str:
-    """Numbers of a run, as an iterable with its condition."""
+def _span(numbers: Sequence[int]) -> str:
+    """Numbers of a run, as an iterable, with a condition if some in between are missing."""
     first, stop = numbers[0], numbers[-1] + 1
-    span = f"range({first}, {stop})" if first else f"range({stop})"
-    return span if stop - first == len(numbers) else f"{span} if i not in {_unused(prefix)}"
-
-
-def _unused(prefix: str) -> str:
-    word = re.sub(r"\W+", "_", prefix).strip("_").lower()
-    return f"{word}_unused" if word.isidentifier() else "unused"
+    start = f"{first}, " if first else ""
+    steps = {after - before for before, after in pairwise(numbers)}
+    if len(steps) == 1:
+        step = steps.pop()
+        return f"range({start}{stop})" if step == 1 else f"range({first}, {stop}, {step})"
+    gaps = sorted({*range(first, stop)} - {*numbers})
+    if len(gaps) < len(numbers):
+        return f"range({start}{stop}) if i not in {{{', '.join(map(str, gaps))}}}"
+    return f"({', '.join(map(str, numbers))})"
 
 
 def run_length(names: Sequence[str], alike: Sequence[object]) -> int:

@@ -396,6 +396,22 @@ def test_a_number_is_dense_and_in_bins(here: Path, capsys: pytest.CaptureFixture
     assert {"price_bin", "price_bin_"} <= {*load_pipeline(here / "named" / "pipeline.py").sparse}
 
 
+def test_columns_with_a_running_number_that_are_used_in_several_ways_load(here: Path) -> None:
+    """Of f0, f1, … some are ids, some numbers, some left out: each dictionary has gaps of its own."""
+    kinds: list[Callable[[int], Any]] = [lambda i: f"t{i % 7}", lambda i: i % 61 + 0.5, lambda i: "same"]
+    order = [0, 0, 1, 0, 0, 0, 1, 2, 1, 1, 0, 1, 0, 1, 0, 1, 0]
+    rows = [
+        row | {f"f{j}": kinds[kind](i * (j + 1)) for j, kind in enumerate(order)}
+        for i, row in enumerate(shop_rows())
+    ]
+    assert init(write_csv(here / "shop.csv", rows)) == 0
+    pipeline = load_pipeline(here / "shop" / "pipeline.py")
+    ids, numbers = ({f"f{j}" for j, kind in enumerate(order) if kind == of} for of in (0, 1))
+    known = {f"f{j}" for j in range(len(order))}
+    assert known & {*pipeline.sparse} == ids and known & {*pipeline.dense} == numbers
+    assert known & {*pipeline.log.impressions.columns} == ids | numbers
+
+
 @pytest.mark.parametrize("name", [".", ".price", "[0]", "\N{MODIFIER LETTER CAPITAL A}", "\ufb01x"])
 def test_names_that_arrow_or_python_would_read_as_others(here: Path, name: str) -> None:
     """A path into a column for Arrow; for Python, log.\N{MODIFIER LETTER CAPITAL A} is log.A."""

@@ -623,13 +623,25 @@ def test_no_time_is_one_that_a_default_made() -> None:
         ([10.0, 20.0, 30.0], 0.0, "is 0.0 wherever there is no click"),
         (["top", "side", "foot"], None, "is empty wherever there is no click"),
         ([1, 1, 1], 0, "is 0 wherever there is no click"),
-        ([7, 8, 9], 7, ""),
+        ([7, 8, 9], 7, "is 7 wherever there is no click: "),
+        ([False, False, True], False, "is False wherever there is no click: "),
     ],
 )
 def test_a_column_that_tells_the_label_is_named(clicked: list[Any], other: Any, says: str) -> None:
     label = np.arange(ROWS) % 5 == 0
     values = pa.array([clicked[i // 5 % 3] if label[i] else other for i in range(ROWS)])
     assert tells(values, label).startswith(says) and bool(tells(values, label)) == bool(says)
+
+
+def test_a_rare_value_is_named_if_chance_does_not_make_it() -> None:
+    """A flag of clicked rows alone tells the label; one that some rows without a click have, too, does not."""
+    label = np.arange(ROWS) % 5 == 0
+    ordered = label & (np.arange(ROWS) % 3 == 0)
+    assert f"{ordered.sum()} of {ordered.sum()} rows with another value" in tells(pa.array(ordered), label)
+    assert tells(pa.array(ordered & (np.arange(ROWS) < 105)), label) == ""  # 7 rows
+    assert tells(pa.array(ordered & (np.arange(ROWS) < 300)), ~label) == ""
+    some = ordered | (np.arange(ROWS) % 100 == 1)
+    assert tells(pa.array(some), label) == ""
 
 
 def test_a_number_that_orders_the_clicks_is_named_and_noise_is_not() -> None:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from livectr.guess.leaks import tells
 from livectr.logs.names import ID_NAME, REQUEST_NAME, names_something
 from livectr.logs.times import NAMED, form_of
-from livectr.logs.values import STRAY, are_rounded, mixed_marks, with_null
+from livectr.logs.values import STRAY, are_rounded, list_of, mixed_marks, with_null
 
 SAME = 0.9
 """Share of a number's commonest value above which it is not divided by its deviation."""
@@ -145,6 +145,9 @@ def _text_use(name: str, values: pa.ChunkedArray, distinct: int) -> Use:
     texts = [text for text in values.to_pylist() if text is not None]
     if all(text.lstrip()[:1] in ("{", "[") for text in texts[:1000]):
         return _out("holds JSON: name what you need with json_fields, or ops.json_field")
+    lists = sum(text.startswith("[") and text.endswith("]") for text in texts)
+    if STRAY * len(texts) < lists < (1 - STRAY) * len(texts) and _are_lists(texts):
+        return _out("lists in some rows, and none in others: write lists in all")
     if mixed_marks(values):
         return _out("numbers with a decimal comma beside some with a point: write them in one way")
     if separator := _separator(texts):
@@ -170,6 +173,12 @@ def _list_use(values: pa.ChunkedArray) -> Use:
     if pa.types.is_integer(item):
         return Use("list", "list<int64>", "lists of whole numbers")
     return _out(f"lists of {item}: only lists of ids and texts can be keys")
+
+
+def _are_lists(texts: list[str]) -> bool:
+    """True if texts in brackets are lists, and no words."""
+    kinds = ("list<int64>", "list<string>")
+    return any(list_of(text, kind) for text in texts if text.startswith("[") for kind in kinds)
 
 
 def _separator(texts: list[str]) -> str:

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from livectr.logs.times import NAMED, form_of
+from livectr.logs.times import BEST, NAMED, form_of
 from livectr.logs.values import STRAY, Form, valued
 from livectr.system.errors import ConfigError
 
@@ -126,7 +126,11 @@ def date_time(table: pa.Table, said: str | None, taken: Sequence[str]) -> Made |
     clocks = {
         name: clock for name in names if name not in dates and (clock := _clock(name, table)) is not None
     }
-    if said is None and _has_time(table, [name for name in names if name not in (*dates, *clocks)]):
+    others = [name for name in names if name not in (*dates, *clocks)]
+    own = [name for name in others if name.lower() in BEST and not table.column(name).null_count]
+    if said is None and _has_time(table, own):
+        return None
+    if said is None and _has_time(table, others):
         clocks = {name: clock for name, clock in clocks.items() if not HOUR_NAME.match(name)}
     if not clocks or (said in names and said not in (*dates, *clocks)):
         return None

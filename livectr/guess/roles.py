@@ -17,7 +17,17 @@ import pyarrow.compute as pc
 from livectr.config.parsing import nearest
 from livectr.guess.columns import ROUNDED, Use, listed, shortened
 from livectr.logs.names import ITEM_NAME, REQUEST_NAME, USER_NAME
-from livectr.logs.times import BEST, DIGITS, NAMED, SINCE_2000, TimeForm, form_of, milliseconds, why_no_time
+from livectr.logs.times import (
+    BEST,
+    DIGITS,
+    NAMED,
+    SINCE_2000,
+    TimeForm,
+    are_mostly_times,
+    form_of,
+    milliseconds,
+    why_no_time,
+)
 from livectr.logs.values import are_rounded
 from livectr.system.errors import ConfigError
 
@@ -206,6 +216,11 @@ def time_of(sample: pa.Table, wanted: Wanted) -> tuple[Chosen, TimeForm] | None:
     name = min(
         found, key=lambda one: (_rank(one, BEST), not NAMED.search(one), sample.column_names.index(one))
     )
+    spoiled = [one for one in mostly if one not in found and _rank(one, BEST) < _rank(name, BEST)]
+    for one in spoiled:
+        if one != wanted.label and are_mostly_times(sample.column(one)):
+            why = _no_time(sample.column(one), one).removeprefix(":").strip()
+            raise ConfigError(f"column {one!r}: {why}. Or say --time {name}.")
     others = (
         f"; --time names another: {listed(other for other in found if other != name)}"
         if len(found) > 1

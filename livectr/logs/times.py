@@ -25,6 +25,8 @@ BEST = ("timestamp", "ts", "event_time", "time", "datetime", "event_timestamp", 
 """Names of a log's own time, the likeliest first."""
 LOOK = 2_000
 """Values that are looked at: every k-th of a column."""
+MOSTLY = 0.5
+"""Share of times from which a column with the name of a log's own time is spoiled, and not something else."""
 PER_S = {"ms": 10**3, "s": 1, "us": 10**6, "ns": 10**9}
 SINCE_2000, SINCE_1973 = LIKELY["s"][0], 10**8
 """Seconds from which on the times of a column are; no unit's numbers since then are those of another's."""
@@ -215,6 +217,22 @@ def _is_time(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def are_mostly_times(values: pa.Array | pa.ChunkedArray) -> bool:
+    """True where half of the values are times of 2000 to 2100, be it in several units or forms."""
+    some = values.take(_spread(len(values)))
+    times = 0
+    if pa.types.is_string(some.type):
+        texts = [text.strip() for text in some.to_pylist() if text]
+        times = sum(not text.isdecimal() and _is_time(text) for text in texts)
+        some = pa.array([float(text) for text in texts if text.isdecimal()], pa.float64())
+    elif not (pa.types.is_integer(some.type) or pa.types.is_floating(some.type)):
+        return False
+    numbers = np.asarray(some.drop_null().to_numpy(), np.float64)
+    if len(numbers):
+        times += sum(round(_inside(numbers, SINCE_2000, per) * len(numbers)) for per in PER_S.values())
+    return times > MOSTLY * min(LOOK, len(values))
 
 
 def why_no_time(column: pa.Array | pa.ChunkedArray) -> str:

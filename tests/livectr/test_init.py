@@ -452,6 +452,40 @@ def test_an_hour_is_no_time_beside_one(here: Path) -> None:
     assert 'EventTime("seen_at"' in (here / "shop" / "pipeline.py").read_text()
 
 
+def test_the_own_time_of_a_log_is_no_other_one(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A column named like it is the time, or says why it is not; a date beside it is no stand-in."""
+    rows = [
+        {"ts": row["seen_at"], "dt": "2025-11-24", "slot": f"{i % 24:02d}:00"} | row
+        for i, row in enumerate(shop_rows())
+    ]
+    for row in rows:
+        del row["seen_at"], row["clicked_at"]
+    assert init(write_csv(here / "whole.csv", rows)) == 0
+    assert 'EventTime("ts", unit="s")' in (here / "whole" / "pipeline.py").read_text()
+    for other, words in (
+        (lambda ts: 1000 * ts, "column 'ts': the times are of several units: "),
+        (lambda ts: datetime.fromtimestamp(ts, UTC).isoformat(), "column 'ts': has 400 numbers, such as"),
+    ):
+        mixed = [row | ({} if i % 3 else {"ts": other(row["ts"])}) for i, row in enumerate(rows)]
+        for row in mixed:
+            del row["slot"]
+        capsys.readouterr()
+        said = says(capsys, write_csv(here / "mixed.csv", mixed))
+        assert words in said and said.endswith("Or say --time dt.\n")
+
+
+def test_a_column_of_lists_and_others_is_left_out(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A text that holds a list would be another id than the list's item."""
+    kinds: tuple[Callable[[int], Any], ...] = (lambda i: [i % 3], lambda i: i % 3, lambda i: "[x] y")
+    rows = [row | {"mixed": kinds[i % 2](i), "words": kinds[2](i % 5)} for i, row in enumerate(shop_rows())]
+    (here / "shop.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert init(here / "shop.jsonl") == 0
+    assert cells(capsys.readouterr().out, "mixed")[1:] == [
+        "left out",
+        "lists in some rows, and none in others: write lists in all",
+    ]
+
+
 def test_a_column_that_is_no_time_says_why(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for value, words in (
         ("", "seen_at is empty in 150 of 600 rows."),

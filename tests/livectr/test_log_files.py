@@ -634,7 +634,7 @@ def test_a_column_that_tells_the_label_is_named(clicked: list[Any], other: Any, 
 
 
 def test_a_rare_value_is_named_if_chance_does_not_make_it() -> None:
-    """A flag of clicked rows alone tells the label; one that some rows without a click have, too, does not."""
+    """A flag of clicked rows alone tells the label; one that some rows without a click have, does not."""
     label = np.arange(ROWS) % 5 == 0
     ordered = label & (np.arange(ROWS) % 3 == 0)
     assert f"{ordered.sum()} of {ordered.sum()} rows with another value" in tells(pa.array(ordered), label)

@@ -22,6 +22,8 @@ MOST_APART = 0.01
 LEAST_SPREAD, LEAST_USERS = 0.1, 20
 """Share of users in several partitions of a topic from which it is not keyed by them, and fewest users that
 show it where no click is lost."""
+LEAST_CLICKS = 10
+"""Clicks from which none that labels an impression is no chance."""
 MOST_AUC = 0.97
 """Area under the ROC curve from which a feature seems to tell the label."""
 MOST_DUPLICATES = 0.2
@@ -128,6 +130,28 @@ def apart_words(pipeline: Pipeline, apart: Apart) -> str:
     return (
         f"{apart.apart:,} of {apart.clicks:,} {pipeline.log.clicks.topic}{of} ({apart.share:.0%}) are in "
         "another partition than their impression, so they label nothing"
+    )
+
+
+def no_click_labels(pipeline: Pipeline, counts: Mapping[str, Any]) -> str:
+    """Sentence about a whole log's clicks if none labels an impression; "" if some do, or they are few.
+
+    Args:
+        pipeline: that was trained.
+        counts: counters of the run, by the names of `ingest.join.stats.SourceStats`.
+    """
+    shown, clicked = pipeline.log.impressions, pipeline.log.clicks
+    if clicked is None or counts["events"][shown.topic] == 0:
+        return ""
+    lonely = counts["unmatched_clicks"] + counts["waiting_clicks"]
+    late, on = counts["late_clicks"], ", ".join(pipeline.log.on)
+    if counts["matched_clicks"] or counts["late_positives"] or lonely + late < LEAST_CLICKS:
+        return ""
+    missed = [f"{lonely:,} have no row of {shown.topic} with their {on}"] if lonely else []
+    missed += [f"{late:,} come after window={pipeline.log.window_ms} ms"] if late else []
+    return (
+        f"no row of {clicked.topic} labels an impression: {' and '.join(missed)}, so every label is 0; "
+        "`livectr check` looks closer"
     )
 
 

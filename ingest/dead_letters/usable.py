@@ -152,8 +152,9 @@ def judge(counts: RowCounts, letters: str | None, *, final: bool, min_usable: fl
 def too_many(rows: Mapping[str, Mapping[str, Any]], most: float) -> str | None:
     """Sentence about the topics of a whole input of which more than a share `most` was set aside, or None.
 
-    Clicks in another partition than their impression count as set aside. A file that cannot be read, or not
-    to its end, is too many, unless `most` is more than MOST_BAD.
+    Clicks in another partition than their impression count as set aside, and so do all where none labels
+    an impression. A file that cannot be read, or not to its end, is too many, unless `most` is more than
+    MOST_BAD.
 
     Args:
         rows: topic → counts, as `TopicRows.as_json`.
@@ -171,6 +172,7 @@ def too_many(rows: Mapping[str, Mapping[str, Any]], most: float) -> str | None:
         if of.get("unreadable_files") and most <= MOST_BAD
     ]
     bad += [of["apart_words"] for _, of in sorted(rows.items()) if of.get("apart", 0.0) > most]
+    bad += [of["unlabelling"] for _, of in sorted(rows.items()) if "unlabelling" in of and most < 1]
     return "; ".join(bad) or None
 
 

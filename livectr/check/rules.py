@@ -176,7 +176,8 @@ def _columns(sample: Sample) -> Iterator[Finding]:
 
 
 def _leaks(sample: Sample) -> Iterator[Finding]:
-    firsts = first_rows(sample.columns.columns, sample.columns.num_rows)
+    columns = [*sample.columns.columns, pa.array(sample.time_ms)]  # else rows of few columns seem equal
+    firsts = first_rows(columns, sample.columns.num_rows)
     repeated, rows = int(np.count_nonzero(~firsts)), len(firsts)
     if repeated > MOST_DUPLICATES * rows:
         found = f"{repeated:,} of {rows:,} examples repeat an earlier one in every column"

@@ -435,6 +435,17 @@ def test_repeats_are_counted(check: Checker) -> None:
     assert "was the log written twice" in advice
 
 
+def test_rows_of_another_time_are_no_repeats(check: Checker) -> None:
+    """Columns that the pipeline does not use, such as the request's id, tell them apart, too."""
+    less = LABELLED.replace(', dense={"price": log.price}', "").replace('"price": "float64", ', "")
+    rows = [row(number) for number in range(ROWS)]
+    shown(check, rows)
+    assert "repeated rows" not in check.json(less)[1]
+    shown(check, [one for one in rows for _ in range(2)])
+    mark, found, _ = check.json(less)[1]["repeated rows"]
+    assert (mark, found) == ("doubtful", "500 of 1,000 examples repeat an earlier one in every column")
+
+
 def test_histories_have_lengths(check: Checker) -> None:
     joined(check, clicks=CLICKS)
     pipeline = JOINED.replace("import Stream, label_join", "import Stream, label_join, recent")

@@ -14,7 +14,7 @@ from typing import Any
 
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.dead_letters.usable import TopicRows, complaint, merged
-from livectr.ingest.hints import END_ROWS, apart_cause, apart_words, hints, remembered
+from livectr.ingest.hints import END_ROWS, apart_cause, apart_words, hints, no_click_labels, remembered
 from livectr.ingest.join.apart import Apart, Sampled, apart_of, together
 from livectr.ingest.join.examples import ExampleSource
 from livectr.ingest.pipeline import Pipeline
@@ -104,11 +104,15 @@ class DataWatch(Part):
         """
         shares = self._control.gather_json([self._counts(), self._source.sampled.as_json()])
         apart = apart_of(together(Sampled.from_json(sample) for _, sample in shares))
-        self._warn(summed([counts for counts, _ in shares]), apart, final=True)
+        counts = summed([counts for counts, _ in shares])
+        self._warn(counts, apart, final=True)
         rows = {topic: counted.as_json() for topic, counted in self._topics.items()}
-        if apart.apart and (clicks := self._pipeline.log.clicks) is not None:
+        clicks = self._pipeline.log.clicks
+        if apart.apart and clicks is not None:
             words = f"{apart_words(self._pipeline, apart)}: {apart_cause(self._pipeline, apart)}"
             rows[clicks.topic] |= {"apart": apart.share, "apart_words": words}
+        elif not self._resumed and clicks is not None and (words := no_click_labels(self._pipeline, counts)):
+            rows[clicks.topic] |= {"unlabelling": words}
         return {
             "rows": rows,
             "hints": list(self._hints.values()),

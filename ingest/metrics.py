@@ -125,4 +125,9 @@ behind_clicks = Counter(
     "livectr_behind_clicks_total",
     "Clicks with a time before that of their impression, inside clock_slack; they label it",
 )
+label_events = Counter(
+    "livectr_label_events_total",
+    "Events of a label beside the click, by what became of them: matched, late or unmatched",
+    ["label", "outcome"],
+)
 duplicate_events = Counter("livectr_duplicate_events_total", "Events seen before and dropped", ["topic"])

@@ -280,7 +280,7 @@ class Pipeline:
     def learned(self) -> Pipeline:
         """Copy of this pipeline whose source of examples also reads the columns of weights and targets."""
         weights = self.example_weights
-        more = {f"#{target.role}": target.label for target in self.targets}
+        more = {f"#{target.role}": target.label for target in self.targets if target.label is not None}
         more |= {} if weights is None else weights.columns
         if not more and weights is None:
             return self
@@ -296,8 +296,9 @@ class Pipeline:
 
     @property
     def streams(self) -> tuple[Stream, ...]:
-        """Event streams, impressions first."""
-        return (self.log.impressions,) if self.log.clicks is None else (self.log.impressions, self.log.clicks)
+        """Event streams: impressions, clicks, and those of other labels."""
+        clicks = () if self.log.clicks is None else (self.log.clicks,)
+        return (self.log.impressions, *clicks, *(label.stream for label in self.log.more_labels))
 
     @property
     def tables(self) -> tuple[Table, ...]:

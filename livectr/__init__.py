@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from livectr.ingest.language.event_times import EventTime
     from livectr.ingest.language.policies import TablePolicy
     from livectr.ingest.language.promotion import Promotion
-    from livectr.ingest.language.streams import Stream, label_join, labelled, recent
+    from livectr.ingest.language.streams import Label, Stream, label_join, labelled, recent
     from livectr.ingest.language.tables import Table
     from livectr.ingest.language.targets import Target
     from livectr.ingest.operators.user import operator
@@ -51,6 +51,7 @@ _HOMES = {
     "DataError": "livectr.system.errors",
     "EventTime": "livectr.ingest.language.event_times",
     "Field": "livectr.ingest.pipeline",
+    "Label": "livectr.ingest.language.streams",
     "LiveCTRError": "livectr.system.errors",
     "Pipeline": "livectr.ingest.pipeline",
     "PreRankClient": "livectr.client.clients",
@@ -96,6 +97,7 @@ __all__ = [
     "DataError",
     "EventTime",
     "Field",
+    "Label",
     "LiveCTRError",
     "Pipeline",
     "PreRankClient",

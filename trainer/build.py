@@ -192,7 +192,8 @@ def build(
         )
     evaluation = None
     if rank == 0:
-        evaluation = Evaluation(parts, items, labels, contest, hedger, calibrator, scales, pipeline.targets)
+        rules = items, labels, contest, hedger, calibrator, scales
+        evaluation = Evaluation(parts, *rules, pipeline.targets, pipeline.log.leaves_ms)
     holds = Holds(publisher, gate, step)
     assembled = Parts(
         pipeline=pipeline,
@@ -271,7 +272,7 @@ def _batcher(setup: Setup, stream: RankStream, progress: Progress, step: DesStep
         ramp=options.ramp,
         seen=progress.seen,
         steps=progress.steps,
-        finals=setup.pipeline.log.finals,
+        finals=setup.pipeline.log.leaves_again,
         times=Times(options.batch_interval_ms, options.longest_wait_s),
         follows=stream.follows,
         recorded=options.checkpoint_folder is not None,

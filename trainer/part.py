@@ -42,6 +42,8 @@ class Scored:
         bounds: int64[P + 1], bounds of the records that each of the last P steps brought; None: `step` alone
             brought them.
         scaled: weights of the examples; None: each counts once.
+        at_ms: int64[B], event times at which impressions that came again would have been shown, had they
+            waited for their click alone; None: the times of the records.
     """
 
     records: npt.NDArray[np.void]
@@ -50,6 +52,7 @@ class Scored:
     champion: str
     bounds: I64 | None = None
     scaled: Scaled | None = None
+    at_ms: I64 | None = None
 
     def step_of(self, record: int) -> int:
         """Number of the step that brought a record."""
@@ -83,6 +86,12 @@ class Part:
 
     def measure(self, scored: Scored) -> None:
         """Take examples in the global order, on rank 0."""
+
+    def measure_again(self, again: Scored) -> None:
+        """Take impressions that came again for labels beside the click, on rank 0.
+
+        Of their records, the labels of the click are unknown.
+        """
 
     def report(self) -> Mapping[str, Any]:
         """Fields of trainer.report.Report; a part of all ranks may be collective here."""

@@ -100,18 +100,36 @@ class Exchanged:
 
 @dataclass(frozen=True)
 class Learned:
-    """Batch with the scores that it got before it was learned."""
+    """Batch with the scores that it got before it was learned.
+
+    Attributes:
+        batch: examples and late positives.
+        result: their scores.
+        again: rows that came again for a label beside the click; None: the log has no such labels.
+    """
 
     batch: Batch
     result: StepResult
+    again: Learned | None = None
+
+    @staticmethod
+    def of(batch: Batch, result: StepResult) -> Learned:
+        """Learned batch, with its finals."""
+        final = batch.outcome >= FINAL_NEGATIVE
+        again = None
+        if batch.targets is not None and final.any():
+            again = Learned(batch.finals(), result.of(final))
+        return Learned(batch.without_finals(), result.of(~final), again)
 
     def parts(self) -> Iterator[Learned]:
         """Learned batches of a block."""
         start = 0
+        again = iter(()) if self.again is None else self.again.parts()
         for part in self.batch.parts():
             rows = slice(start, start := start + len(part))
             logits = {role: z[rows] for role, z in self.result.logits.items()}
-            yield Learned(part, replace(self.result, logits=logits, label=self.result.label[rows]))
+            result = replace(self.result, logits=logits, label=self.result.label[rows])
+            yield Learned(part, result, next(again, None))
 
 
 class ExchangeStage:
@@ -207,7 +225,7 @@ class LearnStage:
             return None
         batch = ready.batch
         result = self._main.learn(ready.prepared, batch.time_ms, self._teach(ready))
-        return Learned(batch.without_finals(), result.of(batch.outcome < FINAL_NEGATIVE))
+        return Learned.of(batch, result)
 
     def block(self, batch: Batch) -> Learned | None:
         """Learn the batches of a block by compiled calls; None: each has to be learned alone."""
@@ -221,7 +239,7 @@ class LearnStage:
         )
         if result is None:
             return None
-        return Learned(batch.without_finals(), result.of(batch.outcome < FINAL_NEGATIVE))
+        return Learned.of(batch, result)
 
     def _teach_parts(self, batch: Batch, bounds: I64) -> TeachPart | None:
         """`_teach` of the batches of a block."""
@@ -253,22 +271,30 @@ class LearnStage:
         """Lessons with the weights and targets that the rows give; None: they give neither."""
         if batch.weights is None and batch.targets is None:
             return None
-        labels = torch.from_numpy(batch.outcome.astype(np.float32))
+        again = torch.from_numpy(batch.outcome >= FINAL_NEGATIVE)
+        labels = torch.from_numpy(np.where(again, 0, batch.outcome).astype(np.float32))
+        only_once = not bool(again.any())
         targets = None if batch.targets is None else torch.from_numpy(batch.targets)
         weights = None if batch.weights is None else torch.from_numpy(batch.weights)
 
         def given(
             logits: Mapping[str, Tensor], taught: Mapping[str, Lesson] | None, rows: slice
         ) -> dict[str, Lesson]:
-            found = dict(taught or dict.fromkeys(logits, plain(labels[rows])))
+            own = plain(labels[rows])
+            if not only_once:  # rows that come again teach the click nothing
+                own = own._replace(weight=own.weight.masked_fill(again[rows], 0.0))
+            found = dict(taught or dict.fromkeys(logits, own))
             if weights is not None:
                 found = {role: weighted(lesson, weights[rows]) for role, lesson in found.items()}
             for t, target in enumerate(self._targets):
                 assert targets is not None
-                came = targets[rows, t].contiguous()
+                unknown = targets[rows, t].isnan()
+                came = targets[rows, t].nan_to_num(0.0)
                 lesson = plain(came)
                 if target.after is not None:
                     lesson = after_click(logits["rank"], logits[target.role], came)
+                if bool(unknown.any()):
+                    lesson = lesson._replace(weight=lesson.weight.masked_fill(unknown, 0.0))
                 if weights is not None:
                     lesson = lesson._replace(importance=counts(weights[rows], labels[rows]))
                 found[target.role] = lesson
@@ -305,12 +331,15 @@ class ReportStage:
         """Count a learned batch, and evaluate it on rank 0; None: nothing was learned."""
         if learned is None:
             return
-        if learned.batch.bounds is not None and self.evaluation is not None and self.evaluation.by_step:
+        by_step = learned.again is not None or (self.evaluation is not None and self.evaluation.by_step)
+        if learned.batch.bounds is not None and by_step and self.evaluation is not None:
             for part in learned.parts():
                 self(part)
             return
         batch, began_ms = learned.batch, self.progress.began_ms
         self.progress.add(batch)
+        if self.evaluation is not None and learned.again is not None:
+            self.evaluation.add_again(learned.again.batch, learned.again.result, self.progress.steps)
         if self.evaluation is None or not len(batch):
             return
         telemetry.EXAMPLES.inc(batch.examples)

@@ -21,7 +21,7 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.system.errors import MismatchError
 
 WAITING = ("payload", "ready")
-"""Tables of a partition's state that hold rows of impressions."""
+"""Tables of a partition's state that hold rows of impressions; of a label's join behind its name."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def continued(state: SourceState, pipeline: Pipeline) -> Continued:
     for number, partition in state.partitions.items():
         _check(partition, words)
         tables = dict(partition.tables)
-        for name in (name for name in WAITING if name in tables):
+        for name in (name for name in tables if name.rpartition(".")[2] in WAITING):
             tables[name] = _fitted(tables[name], pipeline, payload, lacking)
         values = {**partition.values, LOG: words}
         partitions[number] = PartitionState(values, tables, partition.known)

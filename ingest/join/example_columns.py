@@ -38,6 +38,7 @@ class Examples:
         order: int64[b], place in the global sequence.
         partition: int32[b]; equal orders are sorted by it.
         late: bool[b], the impression was an example before, with label 0; see `ingest.join.label_join.Ready`.
+        words: int64[b], labels beside the click; see `ingest.join.label_join.Ready`. None: the log has none.
     """
 
     columns: pa.RecordBatch
@@ -49,11 +50,30 @@ class Examples:
     order: I64
     partition: I32
     late: npt.NDArray[np.bool_]
+    words: I64 | None = None
 
     @property
     def final(self) -> npt.NDArray[np.bool_]:
-        """bool[b], finals: no examples, but outcomes of impressions whose window has passed."""
+        """bool[b], finals: no examples, but impressions that leave for a label whose window has passed."""
         return self.label >= FINAL_NEGATIVE
+
+    def without_finals(self) -> Examples:
+        """The same batch without its finals."""
+        if not (final := self.final).any():
+            return self
+        stays = ~final
+        return Examples(
+            columns=self.columns.filter(pa.array(stays)),
+            label=self.label[stays],
+            user=self.user[stays],
+            instance=self.instance[stays],
+            time_ms=self.time_ms[stays],
+            item=self.item[stays],
+            order=self.order[stays],
+            partition=self.partition[stays],
+            late=self.late[stays],
+            words=None if self.words is None else self.words[stays],
+        )
 
     def __len__(self) -> int:
         return len(self.label)
@@ -78,7 +98,8 @@ class ExampleColumns:
         self.versioned = pipeline.versioned & set(self._lookup_roots)
         """Topics of the tables that are looked up as of the impression's time."""
         streams = pipeline.streams
-        self.span_ms = pipeline.log.window_ms + max(s.max_ahead_ms + s.max_disorder_ms for s in streams)
+        self._words = bool(pipeline.log.more_labels)
+        self.span_ms = pipeline.log.longest_ms + max(s.max_ahead_ms + s.max_disorder_ms for s in streams)
         """Time before an example's order for which rows of tables are kept: no impression that is not late
         (`ingest.join.reorder`) is older."""
         self._counters = {  # topic of a table → hits, misses
@@ -106,7 +127,8 @@ class ExampleColumns:
             popped.rows.column(name).to_numpy() for name in (USER, INSTANCE, TIME, ITEM)
         )
         ids = user, instance, time_ms, item, popped.order, popped.partition
-        return Examples(self._joined(popped.rows, popped.order, passed), popped.label, *ids, popped.late)
+        columns = self._joined(popped.rows, popped.order, passed)
+        return Examples(columns, popped.label, *ids, popped.late, popped.words)
 
     def _joined(self, rows: pa.RecordBatch, order: I64, passed: int) -> pa.RecordBatch:
         """The plan's roots for b rows of a `Payload`, in the plan's order; see `examples`."""
@@ -134,4 +156,5 @@ class ExampleColumns:
         columns = pa.RecordBatch.from_pylist([], schema=pa.schema(list(self._roots.items())))
         label, partition = np.empty(0, np.float32), np.empty(0, np.int32)
         late = np.empty(0, np.bool_)
-        return Examples(columns, label, empty, empty, empty, empty, empty, partition, late)
+        words = empty if self._words else None
+        return Examples(columns, label, empty, empty, empty, empty, empty, partition, late, words)

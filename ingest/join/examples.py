@@ -117,7 +117,7 @@ class ExampleSource:
         self.pipeline, self._options = pipeline, options
         self._recorded, self._follows = recorded, follows
         self._topics = {stream.topic: i for i, stream in enumerate(pipeline.streams)}
-        self._leaves_ms = pipeline.log.leaves_ms
+        self._leaves_ms = pipeline.log.soonest_ms
         self._finished, self._generation = False, 1
         self._told_s = float("-inf")
         self._share, self._tables_reach = (rank, world), FIRST

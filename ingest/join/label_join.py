@@ -7,14 +7,15 @@ reads a log whose label is a column. Both depend on the sequence alone and emit 
     LabelJoin   an impression leaves at its deadline, max(ts + window, mark); with a wait at
                 max(ts + wait, mark), a late positive at its click's mark, and a final, where there are
                 finals, at the end of the window
+                and once more for each label beside the click, at max(ts + its window, mark), as a final
+                (`ingest.join.label_kind`)
     Labelled    each impression leaves at once, at its mark (event time, or record number without time)
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from functools import reduce
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,40 +24,33 @@ import pyarrow as pa
 
 from livectr.ingest.dead_letters.letters import EXAMPLE, DeadLetters, Reason
 from livectr.ingest.dead_letters.row_text import row_text
+from livectr.ingest.decode.arrow_rows import concat_rows
 from livectr.ingest.join.apart import KeySample
 from livectr.ingest.join.histories import BehaviorHistories
+from livectr.ingest.join.label_kind import LEAST_DEDUP_MS, Given, LabelKind
+from livectr.ingest.join.label_kind import Pushed as LabelPushed
 from livectr.ingest.join.merge import Events
 from livectr.ingest.join.payload import Payload
-from livectr.ingest.join.row_log import RowLog
-from livectr.ingest.language.keys import key_of
+from livectr.ingest.join.window_join import WindowJoin
+from livectr.ingest.language.keys import keys_of
 from livectr.ingest.language.streams import Stream
 from livectr.ingest.pipeline import Pipeline
-from livectr.kernels.keys.keys import combine_keys
-from livectr.kernels.runtime.offsets import offsets_of
 from livectr.kernels.stream.join import (
-    AFTER_WAIT,
     DUPLICATE,
     FINAL_NEGATIVE,
     FULL,
-    IN_WINDOW,
     LATE,
     LATE_POSITIVE,
-    PENDING,
     POSITIVE,
-    PROVISIONAL,
     JoinIndex,
 )
 from livectr.kernels.stream.known import Columns
-from livectr.system.errors import MismatchError
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
 
-LEAST_DEDUP_MS = 600_000
-"""Keys are remembered after their deadline for the window or the clock slack, and at least for this time."""
-PART_ROWS = 16_384
-HISTORY = "history."
-"""Beginning of the names of saved histories."""
+HISTORY, LABELS = "history.", "label."
+"""Beginnings of the names of saved histories, and of the states of labels beside the click."""
 
 
 @dataclass(frozen=True)
@@ -69,16 +63,19 @@ class Ready:
             (`kernels.stream.join`).
         order: int64[b], place in the global sequence.
         late: bool[b], the impression has left before, with label 0: a late positive.
+        words: int64[b], labels beside the click that are known (`ingest.join.label_kind`); of a row with some
+            `label` is FINAL_NEGATIVE. None: the log has none.
     """
 
     rows: pa.RecordBatch
     label: F32
     order: I64
     late: npt.NDArray[np.bool_]
+    words: I64 | None = None
 
     @property
     def final(self) -> npt.NDArray[np.bool_]:
-        """bool[b], finals: impressions that have left before, and whose window has passed."""
+        """bool[b], finals: no examples, but impressions that leave for a label whose window has passed."""
         return self.label >= FINAL_NEGATIVE
 
     def __len__(self) -> int:
@@ -140,6 +137,10 @@ class Joiner(Protocol):
     def sample(self) -> KeySample | None:
         """Sample of this process's events by join key; None: no clicks are joined."""
 
+    @property
+    def label_counts(self) -> Mapping[str, Mapping[str, int]]:
+        """Label beside the click → `LabelKind.counts`."""
+
     def export(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
         """Copy all state but the log of `index` and the histories, as JSON types and Arrow tables."""
 
@@ -152,12 +153,17 @@ def used_columns(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
     view = pipeline.log
     names = [root.params[0].column for root in pipeline.request_roots]
     names += [view.impressions.key, *view.on, *view.dedup, *(lookup.on for lookup in pipeline.joined)]
+    names += [name for label in view.more_labels for name in label.columns(view.on)]
     names += [name for name in (view.impressions.time, view.label, pipeline.item_column) if name is not None]
     used = {view.impressions.topic: tuple(dict.fromkeys(names))}
     if view.clicks is not None:
         names = [view.clicks.key, *view.on, *([view.clicks.time] if view.clicks.time else [])]
         names += [name for root in pipeline.history_roots for name in root.params[0].columns]
         used[view.clicks.topic] = tuple(dict.fromkeys(names))
+    for label in view.more_labels:
+        stream = label.stream
+        names = [stream.key, *label.columns(view.on), *([stream.time] if stream.time else [])]
+        used[stream.topic] = tuple(dict.fromkeys(names))
     return used
 
 
@@ -166,35 +172,14 @@ def required_columns(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
     view = pipeline.log
     if view.clicks is None:
         return {view.impressions.topic: (*((view.label,) if view.label is not None else ()), *view.dedup)}
-    return {view.impressions.topic: view.on, view.clicks.topic: view.on}
+    found = {view.impressions.topic: view.on, view.clicks.topic: view.on}
+    return found | {label.stream.topic: label.columns(view.on) for label in view.more_labels}
 
 
 def label_columns(pipeline: Pipeline) -> dict[str, str]:
     """Topic → label column, for a labelled event stream; empty for a label join."""
     view = pipeline.log
     return {view.impressions.topic: view.label} if view.label is not None else {}
-
-
-def cast_saved(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Cast saved example rows to a schema; additional saved columns are dropped.
-
-    Raises:
-        MismatchError: a column is missing, because the rows were read for fewer features.
-    """
-    missing = [name for name in schema.names if name not in table.column_names]
-    if missing and len(table):
-        raise MismatchError(
-            f"{len(table)} examples that wait in the checkpoint lack {', '.join(missing)}, which their "
-            "features need; continue with the materialized features that the checkpoint was made with"
-        )
-    return table.select(schema.names).cast(schema) if not missing else schema.empty_table()
-
-
-def keys_of(batch: pa.RecordBatch | None, names: Sequence[str]) -> I64:
-    """Key of some columns for each row: int64[n]; without a batch, of no row."""
-    if batch is None:
-        return np.empty(0, np.int64)
-    return reduce(combine_keys, (key_of(batch.column(name)) for name in names))
 
 
 class LabelJoin:
@@ -213,7 +198,7 @@ class LabelJoin:
         self._partition, self._letters, self._max_bytes = partition, letters, view.join_bytes
         if view.clicks is None:
             raise ValueError("the view has no click stream")
-        self._streams: tuple[Stream, Stream] = (view.impressions, view.clicks)
+        self._streams: tuple[Stream, ...] = pipeline.streams
         self._on = view.on
         self._window = view.window_ms
         # A click waits for as long as an impression may come that it labels.
@@ -228,7 +213,7 @@ class LabelJoin:
             max_bytes=view.join_bytes,
         )
         self._payload = Payload(pipeline)
-        self._columns = RowLog(self._payload.schema, part_rows=PART_ROWS)
+        self._clicks = WindowJoin(self._join, self._window, self._payload.schema, finals=view.finals)
         self.behaviors = BehaviorHistories(
             pipeline.history_roots,
             self._payload.histories,
@@ -237,6 +222,10 @@ class LabelJoin:
             spare=1 if view.clock_slack_ms else 0,
             max_bytes=view.join_bytes,
         )
+        self._bits = {target.name: bit for bit, target in enumerate(pipeline.targets)}
+        self._kinds = [
+            LabelKind(label, self._bits[label.name], view, self._payload.schema) for label in view.more_labels
+        ]
         self.stats = JoinStats({stream.topic: 0 for stream in self._streams})
         self.sample = KeySample(partition)
 
@@ -252,8 +241,13 @@ class LabelJoin:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the join's index, with the columns of impressions that wait; without histories."""
-        return self._join.counts.bytes
+        """Bytes of the join's indices, with the columns of impressions that wait; without histories."""
+        return self._join.counts.bytes + sum(kind.bytes for kind in self._kinds)
+
+    @property
+    def label_counts(self) -> Mapping[str, Mapping[str, int]]:
+        """Label beside the click → `LabelKind.counts`."""
+        return {kind.label.name: kind.counts for kind in self._kinds}
 
     @property
     def waiting_clicks(self) -> int:
@@ -272,6 +266,7 @@ class LabelJoin:
 
     def advance(self, events: Events, bound: int) -> Ready:
         """Join the next events; return the examples with an order below `bound`, by rising order."""
+        every, events = events, events.first(2)
         impressions, clicks = events.batches
         key, user, ts = (
             events.interleave(parts) for parts in (self._keys(events), events.users, events.times)
@@ -295,25 +290,82 @@ class LabelJoin:
         histories = self.behaviors.advance(
             is_click[seen], user[seen], pushed.seen[seen], clicks, mark=events.mark[seen]
         )
+        rows, payload = None, None
         if impressions is not None and (waits := accepted & ~is_click).any():
             rows = impressions if everything else impressions.filter(pa.array(waits[~is_click]))
             payload = self._payload.rows(rows, histories, user[waits], key[waits], ts[waits])
-            deadline = np.maximum(ts[waits] + self._window, events.mark[waits])
-            self._columns.append(payload, until=int(deadline.max()))
+            self._clicks.keep(payload, ts[waits], events.mark[waits])
+        if self._kinds:
+            came = accepted[~is_click]
+            self._push_kinds(
+                every, came, rows, payload, np.empty(0, np.int64) if size is None else size[came]
+            )
 
-        slot, label, _, order = self._join.release(bound)
+        left, label, order = self._clicks.release(bound)
         self.stats.late_positives += int(np.count_nonzero(label == LATE_POSITIVE))
         late = label == LATE_POSITIVE
         told = np.where(late, POSITIVE, label).astype(np.float32)
-        ready = Ready(self._columns.take(slot), told, order, late)
-        self._columns.drop(bound)
+        ready = Ready(left, told, order, late)
         counts = self._join.counts
         self.stats.unmatched_clicks, self.stats.matched_clicks = counts.unmatched, counts.matched
         self.stats.behind_clicks, self.stats.forgotten = counts.behind, counts.forgotten
-        return ready
+        return self._with_kinds(ready, bound) if self._kinds else ready
+
+    def _push_kinds(
+        self,
+        events: Events,
+        came: npt.NDArray[np.bool_],
+        rows: pa.RecordBatch | None,
+        payload: pa.RecordBatch | None,
+        size: I64,
+    ) -> None:
+        """Give accepted impressions, and their own events, to the joins of the labels beside the click.
+
+        Args:
+            events: of all topics.
+            came: bool of each impression among them: the join of clicks has accepted it.
+            rows: the accepted impressions; None: there are none.
+            payload: columns of their examples.
+            size: bytes of these.
+        """
+        ts, stays = events.interleave(events.times), np.ones(len(events), np.bool_)
+        stays[events.topic == 0] = came
+        if payload is None:
+            payload = pa.RecordBatch.from_pylist([], schema=self._payload.schema)
+        for number, kind in enumerate(self._kinds, start=2):
+            own = (stays & (events.topic == 0)) | (events.topic == number)
+            if not own.any():
+                continue
+            given = Given(
+                events.topic[own] == number,
+                ts[own],
+                events.mark[own],
+                rows,
+                events.batches[number],
+                payload,
+                size,
+            )
+            pushed = kind.push(given)
+            self.stats.duplicates[kind.label.stream.topic] += pushed.repeats
+            if pushed.full.any():
+                self._refuse_kind(kind, given, pushed)
+
+    def _with_kinds(self, ready: Ready, bound: int) -> Ready:
+        """Examples, with the impressions that leave for a label beside the click, by rising order."""
+        left = [kind.release(bound) for kind in self._kinds]
+        count = sum(len(order) for *_, order in left)
+        words = np.concatenate([np.zeros(len(ready), np.int64), *(words for _, words, _ in left)])
+        if not count:
+            return replace(ready, words=words)
+        order = np.concatenate([ready.order, *(order for *_, order in left)])
+        by = np.argsort(order, kind="stable")  # of equal places, the example first
+        label = np.concatenate([ready.label, np.full(count, FINAL_NEGATIVE, np.float32)])
+        late = np.concatenate([ready.late, np.zeros(count, np.bool_)])
+        rows = concat_rows([ready.rows, *(rows for rows, *_ in left)]).take(pa.array(by))
+        return Ready(rows, label[by], order[by], late[by], words[by])
 
     def _keys(self, events: Events) -> list[I64]:
-        """Join keys of the events, by topic."""
+        """Join keys of the impressions and clicks."""
         return [keys_of(batch, self._on) for batch in events.batches]
 
     def _refuse(self, events: Events, full: npt.NDArray[np.bool_], key: I64) -> None:
@@ -323,13 +375,36 @@ class LabelJoin:
             f"the join of partition {self._partition} has no room within max_bytes={self._max_bytes}; "
             "give label_join more, or a shorter window"
         )
-        for topic, (stream, batch) in enumerate(zip(self._streams, events.batches, strict=True)):
+        for topic, (stream, batch) in enumerate(zip(self._streams[:2], events.batches, strict=True)):
             own = events.topic == topic
             if count := int(np.count_nonzero(own & full)):
                 self._letters.rows.add(stream.topic, 0, {detail: count})
             for row, instance in zip(
                 np.flatnonzero(full[own]).tolist(), key[own & full].tolist(), strict=True
             ):
+                place = stream.topic, self._partition, EXAMPLE, instance
+                self._letters.write(place, Reason.JOIN_FULL, detail, row_text(batch, row))
+
+    def _refuse_kind(self, kind: LabelKind, given: Given, pushed: LabelPushed) -> None:
+        """Write dead letters for events, and for impressions whose label is not learned, without room."""
+        self.stats.full += int(np.count_nonzero(pushed.full))
+        detail = (
+            f"the join of label {kind.label.name!r}, partition {self._partition}, has no room within "
+            f"max_bytes={self._max_bytes}; give label_join more, or the label a shorter window"
+        )
+        both = (
+            (self._streams[0], given.impressions, ~given.is_event),
+            (
+                kind.label.stream,
+                given.events,
+                given.is_event,
+            ),
+        )
+        for stream, batch, own in both:
+            full = np.flatnonzero(pushed.full[own]).tolist()
+            if full and stream is kind.label.stream:  # an impression is an example all the same
+                self._letters.rows.add(stream.topic, 0, {detail: len(full)})
+            for row, instance in zip(full, pushed.key[own & pushed.full].tolist(), strict=True):
                 place = stream.topic, self._partition, EXAMPLE, instance
                 self._letters.write(place, Reason.JOIN_FULL, detail, row_text(batch, row))
 
@@ -341,55 +416,20 @@ class LabelJoin:
         self.stats.late_clicks += int(np.count_nonzero(status == LATE))
 
     def export(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
-        """Copy all state but known keys and histories, with the columns of impressions that may still leave.
-
-        Slots are renumbered from 0, because restored columns start there.
-        """
-        join = self._join.export()
-        kept = np.flatnonzero(self._may_leave(join))
-        kept = kept[np.argsort(join["slot"][kept])]
-        payload = self._columns.take(join["slot"][kept].astype(np.int64))
-        slot = np.full(len(join["key"]), -1, np.int64)
-        slot[kept] = np.arange(len(kept))
-        counters = join.pop("counters")
-        counters[0] = len(kept)
-        clicks, waiting = join.pop("clicks"), join.pop("waiting")
-        offsets = pa.array(offsets_of(clicks, "clicks that wait for an impression"))
-        columns = {name: pa.array(values) for name, values in {**join, "slot": slot}.items()}
-        columns["clicks"] = pa.ListArray.from_arrays(offsets, pa.array(waiting))
-        tables = {"join": pa.table(columns), "payload": pa.Table.from_batches([payload])}
-        return {"counters": counters.tolist(), "stats": asdict(self.stats)}, tables
+        """Copy all state but known keys and histories, with the columns of impressions that may leave."""
+        counters, tables = self._clicks.export()
+        state: dict[str, Any] = {"counters": counters, "stats": asdict(self.stats)}
+        for kind in self._kinds:
+            state[LABELS + kind.label.name], own = kind.export()
+            tables |= own
+        return state, tables
 
     def restore(self, state: Mapping[str, Any], tables: Mapping[str, pa.Table], known: Columns) -> None:
         """Load state from `export` and rows of the log into a new join."""
-        saved = tables["join"].combine_chunks()
-        clicks = saved.column("clicks").combine_chunks()
-        join: dict[str, npt.NDArray[Any]] = {
-            name: saved.column(name).to_numpy() for name in saved.column_names if name != "clicks"
-        }
-        join["clicks"] = np.diff(clicks.offsets.to_numpy()).astype(np.int32)
-        join["waiting"] = np.array(clicks.flatten().to_numpy(), np.int64)
-        join["counters"] = np.array(state["counters"], np.int64)
-        self._join.restore(join, known)
-        kept = np.flatnonzero(join["slot"] >= 0)
-        kept = kept[np.argsort(join["slot"][kept])]
-        ends = np.maximum(join["deadline"][kept], join["ts"][kept] + self._window)
-        for start in range(0, len(kept), PART_ROWS):
-            rows = cast_saved(tables["payload"].slice(start, PART_ROWS), self.schema).combine_chunks()
-            until = int(ends[start : start + PART_ROWS].max())
-            self._columns.append(rows.to_batches()[0], until=until)
+        self._clicks.restore(state["counters"], tables, known)
+        for kind in self._kinds:
+            kind.restore(state[LABELS + kind.label.name], tables)
         self.behaviors.restore(
             {name: tables[HISTORY + name] for name in self.behaviors.names if HISTORY + name in tables}
         )
         self.stats = JoinStats(**state["stats"])
-
-    def _may_leave(self, join: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.bool_]:
-        """Mask bool[n] of the keys whose impression waits, or may leave once more.
-
-        It may leave by a late click or as a final.
-        """
-        leaves: npt.NDArray[np.bool_] = join["state"] == PENDING
-        open_ = self._finals | ~np.isin(join["clicked"], (IN_WINDOW, AFTER_WAIT))
-        leaves |= (join["state"] == PROVISIONAL) & open_
-        # A state of a join without finals has no columns of what has got its click: it leaves no more.
-        return leaves & (join["slot"] >= 0)

@@ -13,9 +13,10 @@ import pyarrow as pa
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.join.apart import KeySample
 from livectr.ingest.join.histories import BehaviorHistories
-from livectr.ingest.join.label_join import Joiner, JoinStats, LabelJoin, Ready, keys_of
+from livectr.ingest.join.label_join import Joiner, JoinStats, LabelJoin, Ready
 from livectr.ingest.join.merge import Events
 from livectr.ingest.join.payload import Payload
+from livectr.ingest.language.keys import keys_of
 from livectr.ingest.language.streams import View
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.stream.join import DUPLICATE, FULL, JoinIndex
@@ -83,6 +84,11 @@ class Labelled:
     def sample(self) -> KeySample | None:
         """None: the log has no clicks of its own."""
         return None
+
+    @property
+    def label_counts(self) -> Mapping[str, Mapping[str, int]]:
+        """Empty: labels are columns."""
+        return {}
 
     def advance(self, events: Events, bound: int) -> Ready:
         """Events without their repeats as examples, all at once: `bound` holds none back."""

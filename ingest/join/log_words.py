@@ -14,6 +14,7 @@ def log_words(pipeline: Pipeline) -> dict[str, Any]:
     """Name → value, as JSON types, of what decides the sequence of a pipeline's examples."""
     view = pipeline.log
     filters = [stream.filter for stream in pipeline.streams]
+    labels = [[label.name, label.window_ms, *label.columns(view.on)] for label in view.more_labels]
     return {
         "topics": [stream.topic for stream in pipeline.streams],
         "key": [stream.key for stream in pipeline.streams],
@@ -27,4 +28,5 @@ def log_words(pipeline: Pipeline) -> dict[str, Any]:
         "dedup": list(view.dedup),
         "dedup_ms": view.dedup_ms,
         "clock_slack_ms": view.clock_slack_ms,
+        **({"labels": labels} if labels else {}),
     }

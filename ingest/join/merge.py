@@ -58,6 +58,15 @@ class Events:
         """Rows of each topic's events as one batch; None for a topic without events."""
         return tuple(concat_rows(pieces) if pieces else None for pieces in self.pieces)
 
+    def first(self, topics: int) -> Events:
+        """The events of the first topics alone."""
+        if len(self.pieces) <= topics:
+            return self
+        own = self.topic < topics
+        return Events(
+            self.topic[own], self.mark[own], self.pieces[:topics], self.times[:topics], self.users[:topics]
+        )
+
     def parts(self) -> Iterator[Events]:
         """The events in sequence. Those of a single topic come batch by batch, so that no row is copied."""
         if len(self.pieces) != 1 or len(self.pieces[0]) <= 1:

@@ -13,6 +13,7 @@ from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import RecentRef
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.pipeline import Pipeline
+from livectr.system.errors import MismatchError
 
 I64 = npt.NDArray[np.int64]
 
@@ -100,3 +101,18 @@ class Payload:
             *(pa.array(values) for values in (*keys, user, instance, time, item)),
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def cast_saved(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Cast saved example rows to a schema; additional saved columns are dropped.
+
+    Raises:
+        MismatchError: a column is missing, because the rows were read for fewer features.
+    """
+    missing = [name for name in schema.names if name not in table.column_names]
+    if missing and len(table):
+        raise MismatchError(
+            f"{len(table)} examples that wait in the checkpoint lack {', '.join(missing)}, which their "
+            "features need; continue with the materialized features that the checkpoint was made with"
+        )
+    return table.select(schema.names).cast(schema) if not missing else schema.empty_table()

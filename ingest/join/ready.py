@@ -15,7 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from livectr.ingest.decode.arrow_rows import concat_rows
-from livectr.ingest.join.label_join import Ready, cast_saved
+from livectr.ingest.join.label_join import Ready
+from livectr.ingest.join.payload import cast_saved
 
 I64 = npt.NDArray[np.int64]
 I32 = npt.NDArray[np.int32]
@@ -23,6 +24,8 @@ Bools = npt.NDArray[np.bool_]
 
 META = {"#label": pa.float32(), "#order": pa.int64(), "#late": pa.bool_()}
 """Columns of saved examples besides their rows."""
+WORDS = "#words"
+"""Column of saved examples besides, where the log has labels beside the click."""
 PIECES = 64
 """Pieces of a partition's first ready examples, of which the last orders are compared."""
 AHEAD = 2
@@ -71,7 +74,8 @@ class ReadyQueue:
             stop = min(start + count, len(part))
             rows = part.rows.slice(start, stop - start)
             own = slice(start, stop)
-            ready.append(Ready(rows, part.label[own], part.order[own], part.late[own]))
+            words = None if part.words is None else part.words[own]
+            ready.append(Ready(rows, part.label[own], part.order[own], part.late[own], words))
             count -= stop - start
             start = 0
         return ready
@@ -87,13 +91,12 @@ class ReadyQueue:
 
     def export(self) -> pa.Table:
         """All examples, for a checkpoint: the columns of their rows, and META."""
-        batches = [
-            pa.RecordBatch.from_arrays(
-                [*part.rows.columns, *map(pa.array, (part.label, part.order, part.late))],
-                names=[*part.rows.schema.names, *META],
-            )
-            for part in self.slices(len(self))
-        ]
+        batches = []
+        for part in self.slices(len(self)):
+            meta = dict(zip(META, (part.label, part.order, part.late), strict=True))
+            meta |= {} if part.words is None else {WORDS: part.words}
+            columns = [*part.rows.columns, *map(pa.array, meta.values())]
+            batches.append(pa.RecordBatch.from_arrays(columns, names=[*part.rows.schema.names, *meta]))
         return pa.Table.from_batches(batches, None if batches else pa.schema(list(META.items())))
 
     def restore(self, saved: pa.Table, schema: pa.Schema) -> None:
@@ -108,7 +111,8 @@ class ReadyQueue:
         """
         saved = saved.combine_chunks()
         rows = cast_saved(saved, schema).to_batches()
-        for batch, meta in zip(rows, saved.select([*META]).to_batches(), strict=False):
+        names = [*META, *([WORDS] if WORDS in saved.column_names else [])]
+        for batch, meta in zip(rows, saved.select(names).to_batches(), strict=False):
             columns = (np.array(column.to_numpy(zero_copy_only=False)) for column in meta.columns)
             self.append(Ready(batch, *columns))
 
@@ -146,6 +150,7 @@ class Popped:
         order: int64[k], place in the global sequence.
         partition: int32[k]; equal orders are sorted by it.
         late: bool[k], as in `Ready`.
+        words: int64[k], as in `Ready`.
     """
 
     rows: pa.RecordBatch
@@ -153,6 +158,7 @@ class Popped:
     order: I64
     partition: I32
     late: Bools
+    words: I64 | None = None
 
 
 class ReadySequence:
@@ -231,9 +237,12 @@ class ReadySequence:
         rows = concat_rows([part.rows for part in parts])
         label = np.concatenate([part.label for part in parts])
         late = np.concatenate([part.late for part in parts])
+        given = [part.words for part in parts if part.words is not None]
+        words = np.concatenate(given) if given else None
         if len(self._queues) > 1:
             # Rows come partition by partition; `place` sorts them into the sequence.
             place = np.empty(k, np.int64)
             place[np.argsort(partition, kind="stable")] = np.arange(k)
             rows, label, late = rows.take(pa.array(place)), label[place], late[place]
-        return Popped(rows, label, order, partition, late)
+            words = None if words is None else words[place]
+        return Popped(rows, label, order, partition, late, words)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ from livectr.ingest.join.partition import Partition
 
 OF_PROCESS = ("events", "examples", "clicked", "lookups")
 """Counts that start at 0 in each process. A run adds up the counts of its processes: see `trainer.run`."""
+
+LABEL_OUTCOMES = ("matched", "late", "unmatched")
+"""Counts of a label that never fall."""
 
 
 class Counts:
@@ -89,6 +93,8 @@ class SourceStats:
     """Topic of a look-up table → look-ups with a row ("found") and without ("missing")."""
     bytes_read: Mapping[str, int]
     """Topic, look-up tables included → bytes read for the columns in use."""
+    labels: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Label beside the click → `ingest.join.label_kind.LabelKind.counts`."""
 
     def counted(self, topics: Sequence[str], waiting: Iterable[Sequence[int]]) -> dict[str, Any]:
         """Counts of OF_PROCESS, without events that a restart reads again.
@@ -144,8 +150,20 @@ class SourceStats:
             examples=counts.examples,
             clicked=counts.clicked,
             lookups=dict(lookups),
+            labels=_summed([partition.joiner.label_counts for partition in partitions]),
             bytes_read=dict(bytes_read),
         )
+
+
+def _summed(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
+    """Sums of counts by label, over partitions."""
+    found: dict[str, dict[str, int]] = {}
+    for part in parts:
+        for label, counts in part.items():
+            sums = found.setdefault(label, dict.fromkeys(counts, 0))
+            for name, count in counts.items():
+                sums[name] += count
+    return found
 
 
 class Reporter:
@@ -158,6 +176,8 @@ class Reporter:
             metrics.late_events.labels(topic)
             metrics.overtaken_events.labels(topic)
             metrics.duplicate_events.labels(topic)
+        for label, outcome in product(start.labels, LABEL_OUTCOMES):
+            metrics.label_events.labels(label, outcome)
 
     def report(self, stats: SourceStats) -> None:
         """Add the difference to the previous report."""
@@ -181,4 +201,7 @@ class Reporter:
         metrics.behind_clicks.inc(stats.behind_clicks - self._last.behind_clicks)
         for topic, count in stats.duplicates.items():
             metrics.duplicate_events.labels(topic).inc(count - self._last.duplicates[topic])
+        for label, outcome in product(stats.labels, LABEL_OUTCOMES):
+            more = stats.labels[label][outcome] - self._last.labels[label][outcome]
+            metrics.label_events.labels(label, outcome).inc(more)
         self._last = stats

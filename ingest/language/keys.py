@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from livectr.kernels.keys.keys import hash_texts
+from livectr.kernels.keys.keys import combine_keys, hash_texts
 from livectr.system.errors import ConfigError
 
 Keys = npt.NDArray[np.int64]
@@ -61,3 +62,10 @@ def _hashed(texts: pa.Array) -> Keys:
     _, offsets, data = filled.buffers()
     places = np.frombuffer(offsets, np.int32)[filled.offset : filled.offset + len(filled) + 1]
     return hash_texts(np.frombuffer(data or b"", np.uint8), places)
+
+
+def keys_of(batch: pa.RecordBatch | None, names: Sequence[str]) -> Keys:
+    """Key of some columns for each row: int64[n]; without a batch, of no row."""
+    if batch is None:
+        return np.empty(0, np.int64)
+    return reduce(combine_keys, (key_of(batch.column(name)) for name in names))

@@ -8,7 +8,7 @@ an expression. A column with the name of an attribute of the class (`key`, `time
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from livectr.ingest.language.delays import Delayed, wait_ms
 from livectr.ingest.language.event_times import MAX_AHEAD_MS, EventTime
 from livectr.ingest.language.expr import ColumnRef, Expr, RecentRef, column
 from livectr.ingest.language.hidden import mark
+from livectr.ingest.language.labels import check_name
 from livectr.ingest.language.roots import needs_statistics, roots_of
 from livectr.ingest.language.tables import AsOf, Lookup, Table
 from livectr.kernels.stream.join import MAX_BYTES
@@ -131,6 +132,56 @@ class Stream(Columns):
         ]
 
 
+@dataclass(frozen=True, eq=False)
+class Label:
+    """Kind of events beside the click that may follow an impression, such as orders.
+
+    An impression is joined with them as with its clicks, in a window of its own, and waits for them on its
+    own: `Target(name)` learns it when this window has passed, while the click is learned when that of clicks
+    has. See `ingest.join.label_kind`.
+
+    Args:
+        name: of the target that learns it, such as "order".
+        stream: events with a time column, keyed as the impressions.
+        window: duration of event time after the impression, such as "1d".
+        on: column or columns that identify an impression in both streams; None: those of the clicks.
+
+    Raises:
+        ConfigError: an argument is wrong.
+
+    Example:
+        log = label_join(shown, clicks, on="id", window="10m", labels=[Label("order", orders, window="1d")])
+    """
+
+    name: str
+    stream: Stream
+    window: str | int
+    on: str | tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "Label")
+        _ = self.window_ms
+
+    @property
+    def window_ms(self) -> int:
+        """Window in milliseconds."""
+        return duration_ms(self.window, f"Label {self.name!r} window")
+
+    def columns(self, clicks: Sequence[str]) -> tuple[str, ...]:
+        """Columns of the join.
+
+        Args:
+            clicks: those of the clicks.
+        """
+        if self.on is None:
+            return tuple(clicks)
+        return (self.on,) if isinstance(self.on, str) else tuple(self.on)
+
+    def __repr__(self) -> str:
+        # A part of the fingerprint: "60m" is "1h".
+        return f"Label({self.name!r}, {self.stream!r}, window_ms={self.window_ms}, on={self.on!r})"
+
+
 @dataclass(frozen=True, repr=False)
 class View:
     """Labelled impressions with their look-ups; its attributes are the columns of the impression stream.
@@ -149,6 +200,7 @@ class View:
             window.
         dedup: columns of a labelled log whose equal values make a repeat.
         dedup_ms: window of `dedup`; in a label join, least time for which keys are remembered.
+        more_labels: labels beside the click.
     """
 
     impressions: Stream
@@ -163,6 +215,7 @@ class View:
     dedup: tuple[str, ...] = ()
     dedup_ms: int = 0
     clock_slack_ms: int = CLOCK_SLACK_MS
+    more_labels: tuple[Label, ...] = ()
 
     def __post_init__(self) -> None:
         for name in set(self.impressions.columns) & set(self.__dataclass_fields__):
@@ -177,6 +230,24 @@ class View:
     def finals(self) -> bool:
         """True when impressions leave once more when their window has passed, as finals (models.losses)."""
         return self.delayed in ("fnw", "es_dfm")
+
+    @property
+    def leaves_again(self) -> bool:
+        """True when impressions leave more than once without being examples again.
+
+        They leave as finals, or for a label beside the click.
+        """
+        return self.finals or bool(self.more_labels)
+
+    @property
+    def longest_ms(self) -> int:
+        """Longest window of a label."""
+        return max([self.window_ms, *(label.window_ms for label in self.more_labels)])
+
+    @property
+    def soonest_ms(self) -> int:
+        """Least time after which an impression leaves, for any label."""
+        return min([self.leaves_ms, *(label.window_ms for label in self.more_labels)])
 
     @property
     def leaves_ms(self) -> int:
@@ -221,7 +292,10 @@ class View:
 
     def __repr__(self) -> str:
         # As in a stream, default values are not part of the fingerprint.
-        later = ("join_bytes", "delayed", "wait_ms", "dedup", "dedup_ms", "clock_slack_ms")
+        later = (
+            *("join_bytes", "delayed", "wait_ms", "dedup", "dedup_ms", "clock_slack_ms"),
+            "more_labels",
+        )
         usual = {name: self.__dataclass_fields__[name].default for name in later}
         names = [name for name in self.__dataclass_fields__ if name not in usual]
         names += [name for name, value in usual.items() if getattr(self, name) != value]
@@ -240,6 +314,7 @@ def label_join(
     delayed: Delayed = "wait",
     clock_slack: str | int = CLOCK_SLACK_MS,
     max_bytes: str | int = MAX_BYTES,
+    labels: Sequence[Label] = (),
 ) -> View:
     """Label impressions by clicks: 1 when a click with equal `on` columns follows within `window`.
 
@@ -264,7 +339,10 @@ def label_join(
             differ; 0: not at all. Histories of such an impression end before its click.
         max_bytes: memory of each partition's join, such as "1GiB". An impression or an unmatched click for
             which it has no room becomes a dead letter. The histories of `recent` have as much again. The
-            limit is for a partition, so that results do not depend on the number of ranks.
+            limit is for a partition, so that results do not depend on the number of ranks. Each of `labels`
+            has as much again.
+        labels: other events that may follow an impression, each with a window of its own (`Label`); targets
+            of their names learn them. With `delayed="wait"` alone.
 
     Raises:
         ConfigError: the streams cannot be joined.
@@ -273,32 +351,12 @@ def label_join(
         log = label_join(impressions, clicks, on="request_id", window="30m", wait="10s", delayed="fnw")
     """
     names = (on,) if isinstance(on, str) else tuple(on)
-    if not names:
-        raise ConfigError("label_join: name at least one column in on")
-    for name in names:
-        pair = impressions[name].dtype, clicks[name].dtype
-        if pair[0] != pair[1] or pair[0] not in ("int64", "int32", "string"):
-            raise ConfigError(
-                f"label_join: {impressions.topic}.{name} is {pair[0]}, {clicks.topic}.{name} is {pair[1]}, "
-                "but both must be the same of int64, int32 and string"
-            )
-    for stream in (impressions, clicks):
-        if stream.time is None:
-            raise ConfigError(f"label_join: {stream.topic} needs a time column")
-    if impressions.topic == clicks.topic:
-        raise ConfigError(f"label_join: {impressions.topic} cannot be joined with itself")
-    if impressions.columns[impressions.key] != clicks.columns[clicks.key]:
+    _check_pair(impressions, clicks, names, "label_join")
+    more = _checked_labels(impressions, clicks, names, labels)
+    if more and delayed != "wait":
         raise ConfigError(
-            f"label_join: the keys {impressions.topic}.{impressions.key} and {clicks.topic}.{clicks.key} "
-            "have different types, so the topics cannot be partitioned alike"
-        )
-    if impressions.key != clicks.key and (
-        clicks.key in impressions.columns or impressions.key in clicks.columns
-    ):
-        raise ConfigError(
-            f"label_join: {impressions.topic} is partitioned by {impressions.key!r} and {clicks.topic} by "
-            f"{clicks.key!r}, so most clicks would not meet their impressions; write both topics with the "
-            "same message key, and name it as the key of both"
+            f'label_join: labels beside the click do not go with delayed="{delayed}": all labels have to be '
+            'final; use delayed="wait", and give each label the window that it needs'
         )
     window_ms = duration_ms(window, "label_join window")
     return View(
@@ -310,7 +368,64 @@ def label_join(
         join_bytes=parse_bytes(max_bytes, "label_join max_bytes"),
         delayed=delayed,
         wait_ms=wait_ms(delayed, wait, window_ms),
+        more_labels=more,
     )
+
+
+def _checked_labels(
+    impressions: Stream, clicks: Stream, on: tuple[str, ...], labels: object
+) -> tuple[Label, ...]:
+    """Labels beside the click. Raises ConfigError for those that cannot be joined."""
+    if not isinstance(labels, Sequence) or not all(
+        isinstance(each, Label) and isinstance(each.stream, Stream) for each in labels
+    ):
+        raise ConfigError(
+            f"label_join: labels is {labels!r}; write labels=[Label('order', orders, window='1d')]"
+        )
+    topics, names = {clicks.topic}, set[str]()
+    for label in labels:
+        _check_pair(impressions, label.stream, label.columns(on), f"Label {label.name!r}")
+        if label.name in names:
+            raise ConfigError(f"label_join: two labels have the name {label.name!r}")
+        if label.stream.topic in topics:
+            raise ConfigError(
+                f"Label {label.name!r}: {label.stream.topic} is joined already; a topic is joined "
+                "once: write the events of each label to a topic of their own"
+            )
+        names.add(label.name)
+        topics.add(label.stream.topic)
+    return tuple(labels)
+
+
+def _check_pair(impressions: Stream, events: Stream, on: tuple[str, ...], what: str) -> None:
+    """Check that events can be joined to impressions. Raises ConfigError."""
+    if not on:
+        raise ConfigError(f"{what}: name at least one column in on")
+    for name in on:
+        pair = impressions[name].dtype, events[name].dtype
+        if pair[0] != pair[1] or pair[0] not in ("int64", "int32", "string"):
+            raise ConfigError(
+                f"{what}: {impressions.topic}.{name} is {pair[0]}, {events.topic}.{name} is {pair[1]}, "
+                "but both must be the same of int64, int32 and string"
+            )
+    for stream in (impressions, events):
+        if stream.time is None:
+            raise ConfigError(f"{what}: {stream.topic} needs a time column")
+    if impressions.topic == events.topic:
+        raise ConfigError(f"{what}: {impressions.topic} cannot be joined with itself")
+    if impressions.columns[impressions.key] != events.columns[events.key]:
+        raise ConfigError(
+            f"{what}: the keys {impressions.topic}.{impressions.key} and {events.topic}.{events.key} "
+            "have different types, so the topics cannot be partitioned alike"
+        )
+    if impressions.key != events.key and (
+        events.key in impressions.columns or impressions.key in events.columns
+    ):
+        raise ConfigError(
+            f"{what}: {impressions.topic} is partitioned by {impressions.key!r} and {events.topic} by "
+            f"{events.key!r}, so most {'clicks' if what == 'label_join' else 'of its events'} would not meet "
+            "their impressions; write both topics with the same message key, and name it as the key of both"
+        )
 
 
 def labelled(

@@ -1,4 +1,4 @@
-"""Targets: labels beside the click, of which a pipeline's rows say whether they came."""
+"""Targets: labels beside the click, which rows or events of other streams say."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import Expr
 from livectr.ingest.language.hidden import refuse
+from livectr.ingest.language.labels import CLICK, check_name
 from livectr.ingest.language.roots import needs_statistics
 from livectr.system.errors import ConfigError
-
-CLICK = "click"
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +22,7 @@ class Target:
     Args:
         name: of the target, such as "order".
         label: expression of the label, 0 or 1: a column of the rows. A null is no label: the row is refused.
+            None: events of the label join's `Label` of this name.
         after: "click": it can come only after a click, so that its probability is that of the click times
             that after one. None: it comes by itself.
 
@@ -34,28 +34,26 @@ class Target:
     """
 
     name: str
-    label: Expr
+    label: Expr | None = None
     after: str | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name.isidentifier() or self.name in (CLICK, "label"):
-            raise ConfigError(
-                f"Target: the name is {self.name!r}; take another word such as 'order' (the log's own label "
-                "is 'click')"
-            )
-        refuse(self.label, f"Target {self.name!r}")
-        if not isinstance(self.label, Expr) or self.label.dtype not in dtypes.FIXED:
-            given = (
-                f"{self.label} is {self.label.dtype}" if isinstance(self.label, Expr) else repr(self.label)
-            )
-            raise ConfigError(f"Target {self.name!r}: write a column of numbers or bools, not {given}")
-        if needs_statistics(self.label):
-            raise ConfigError(f"Target {self.name!r}: {self.label} depends on running statistics")
+        check_name(self.name, "Target")
+        if self.label is not None:
+            self._check(self.label)
         if self.after is not None and (not isinstance(self.after, str) or self.after != CLICK):
             given = str(self.after) if isinstance(self.after, Expr) else repr(self.after)
             raise ConfigError(
                 f"Target {self.name!r}: after is {given}; it is 'click', the log's own label, or None"
             )
+
+    def _check(self, label: Expr) -> None:
+        refuse(label, f"Target {self.name!r}")
+        if not isinstance(label, Expr) or label.dtype not in dtypes.FIXED:
+            given = f"{label} is {label.dtype}" if isinstance(label, Expr) else repr(label)
+            raise ConfigError(f"Target {self.name!r}: write a column of numbers or bools, not {given}")
+        if needs_statistics(label):
+            raise ConfigError(f"Target {self.name!r}: {label} depends on running statistics")
 
     @property
     def role(self) -> str:
@@ -65,4 +63,4 @@ class Target:
     @property
     def meaning(self) -> tuple[str, str, str | None]:
         """Part of the pipeline's fingerprint."""
-        return self.name, self.label.meaning, self.after
+        return self.name, "" if self.label is None else self.label.meaning, self.after

@@ -23,7 +23,7 @@ from livectr.ingest.extract.extractor import Extract, Extractor
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.materialized.reader import Hit, PartitionReader
-from livectr.ingest.materialized.store import AGAIN, Feature, Manifest, feature_of
+from livectr.ingest.materialized.store import AGAIN, Feature, Manifest, check_labels, feature_of
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.features import Features
@@ -67,6 +67,7 @@ class MaterializedFeatures:
                 expression.
         """
         root = Path(folder)
+        check_labels(pipeline.log)
         manifest = Manifest.read(root)
         known = {**pipeline.plan.sparse, **pipeline.plan.dense}
         for feature in manifest.features:

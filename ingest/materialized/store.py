@@ -20,10 +20,11 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from livectr.ingest.join.label_join import LEAST_DEDUP_MS
+from livectr.ingest.join.label_kind import LEAST_DEDUP_MS
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import ColumnRef, Expr, RecentRef
 from livectr.ingest.language.roots import roots_of
+from livectr.ingest.language.streams import View
 from livectr.ingest.pipeline import Pipeline
 from livectr.system.errors import ConfigError
 
@@ -33,6 +34,16 @@ GROUP_ROWS = 8_192
 """Rows of a row group, the unit of reading."""
 META = ("instance", "order", "time_ms", "failed")
 AGAIN = "livectr features materialize"
+
+
+def check_labels(log: View) -> None:
+    """Refuse a log whose impressions come again for labels beside the click. Raises ConfigError."""
+    if log.more_labels:
+        names = ", ".join(repr(label.name) for label in log.more_labels)
+        raise ConfigError(
+            f"materialized features have a row for each example, but impressions come again for {names}; "
+            "train without materialized features"
+        )
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from livectr.ingest.materialized.store import (
     Feature,
     Manifest,
     PartFile,
+    check_labels,
     feature_of,
     partition_folder,
     schema_of,
@@ -123,6 +124,7 @@ def materialize(
         ConfigError: the target exists, or the log cannot be read.
         DataError: too few rows of the log are usable.
     """
+    check_labels(pipeline.log)
     selected = pipeline.select([feature.name for feature in job.features])
     extract = Extractor(selected.plan)
     if job.target.exists():

@@ -26,6 +26,13 @@ def check_targets(targets: object, log: View, rank: Any, challengers: Iterable[s
         raise ConfigError(
             f"Pipeline: targets is {targets!r}; write targets=[Target('order', log.ordered, after='click')]"
         )
+    found = {target.name: target for target in targets}
+    for label in log.more_labels:
+        if label.name not in found or found[label.name].label is not None:
+            raise ConfigError(
+                f"Label {label.name!r} of the label join teaches nothing; add Target({label.name!r}) to the "
+                "pipeline's targets, or leave the label out"
+            )
     if not targets:
         return
     if len(targets) > MOST:
@@ -40,7 +47,16 @@ def check_targets(targets: object, log: View, rank: Any, challengers: Iterable[s
         )
     if hasattr(rank, "heads") or list(challengers):
         raise ConfigError("Pipeline: targets go with one ranking model: no hedge, and no challengers")
+    joined = [label.name for label in log.more_labels]
     for target in targets:
+        if target.label is None:
+            if target.name not in joined:
+                known = f"it has {', '.join(map(repr, joined))}" if joined else "it has none"
+                raise ConfigError(
+                    f"Target {target.name!r} has no label: write the column that says it, or give label_join "
+                    f"labels=[Label({target.name!r}, its stream, window=...)] ({known})"
+                )
+            continue
         for root in roots_of(target.label):
             if not isinstance(root.ref, ColumnRef):
                 raise ConfigError(f"Target {target.name!r} reads a history; take columns alone")

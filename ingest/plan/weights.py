@@ -53,6 +53,11 @@ class ExampleWeights:
                 f'Pipeline: sampling does not go with delayed="{self.log.delayed}": which negatives a log '
                 'keeps is decided when labels are final; use delayed="wait"'
             )
+        if self.log.more_labels:
+            raise ConfigError(
+                "Pipeline: sampling does not go with labels=[...] of the label join: which negatives a log "
+                "keeps is decided by clicks, and other labels come later; keep all rows"
+            )
         if isinstance(sampling, bool) or not isinstance(sampling, int | float):
             self._check(sampling, "sampling", "write the rate, such as 0.1, or a column with it")
         elif not LEAST_RATE <= sampling <= 1:

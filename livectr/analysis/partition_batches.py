@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from livectr.ingest.join.example_columns import Examples
 
 BATCH_ROWS = 8_192
 ARRAYS = tuple(field.name for field in fields(Examples) if field.name != "columns")
+"""Arrays of a batch; those that are None in one are in all of a log."""
 
 
 def by_partition(examples: Iterable[Examples], rows: int = BATCH_ROWS) -> Iterator[Examples]:
@@ -50,16 +53,22 @@ def _taken(examples: Examples, partition: int) -> Examples:
         for column in columns.columns
     ]
     batch = pa.RecordBatch.from_arrays(plain, names=columns.schema.names)
-    return Examples(batch, **{name: getattr(examples, name)[at] for name in ARRAYS})
+    return Examples(batch, **{name: values[at] for name, values in _arrays(examples).items()})
 
 
 def _joined(parts: list[Examples]) -> Examples:
     columns = pa.concat_batches([part.columns for part in parts])
+    arrays = [_arrays(part) for part in parts]
     return Examples(
-        columns, **{name: np.concatenate([getattr(part, name) for part in parts]) for name in ARRAYS}
+        columns, **{name: np.concatenate([values[name] for values in arrays]) for name in arrays[0]}
     )
 
 
 def _sliced(examples: Examples, start: int, end: int) -> Examples:
     columns = examples.columns.slice(start, end - start)
-    return Examples(columns, **{name: getattr(examples, name)[start:end] for name in ARRAYS})
+    return Examples(columns, **{name: values[start:end] for name, values in _arrays(examples).items()})
+
+
+def _arrays(examples: Examples) -> dict[str, npt.NDArray[Any]]:
+    """Name → array of a batch."""
+    return {name: values for name in ARRAYS if (values := getattr(examples, name)) is not None}

@@ -34,6 +34,7 @@ from livectr.ingest.extract.targets import TargetExtractor
 from livectr.ingest.extract.weights import WeightExtractor, counts_of
 from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
+from livectr.ingest.language.labels import labels_of
 from livectr.ingest.materialized.parts import Part, built, complete, parts_of
 from livectr.ingest.materialized.store import MANIFEST
 from livectr.ingest.materialized.writer import until_end
@@ -51,6 +52,7 @@ from livectr.trainer.quality.predictions import (
     CALIBRATED,
     PredictionLog,
     Records,
+    examples_in,
     layout,
     read_predictions,
     records,
@@ -258,21 +260,24 @@ class _Scores:
         if self._weights is not None:
             weights = self._weights(batch.columns)
             failed = failed | weights.failed
-        labels = None if self._targets is None else self._targets(batch.columns)
+        labels = None if self._targets is None else self._targets(batch.columns, batch.final, batch.words)
         for wrong in () if labels is None else labels.wrong.values():
             failed = failed | wrong
-        good = np.flatnonzero(~failed & ~batch.final)
+        # A final of a label beside the click gives its example this label.
+        known = np.zeros(len(batch), np.bool_) if batch.words is None else batch.words != 0
+        good = np.flatnonzero(~failed & (~batch.final | known))
         self.failed += int(np.count_nonzero(failed & ~batch.final))
         if not len(good):
             return
         features = features.take(good)
+        label = np.where(batch.final, np.float32(np.nan), batch.label)[good]
         logits, came = {ROLE: self._scorer.logits(features)}, dict[str, F32]()
         click = self._scorer.calibrated(features, logits[ROLE])
         of_targets = self._scorer.target_logits(features, click).astype(np.float32)
         for t, (target, own) in enumerate(zip(self._scorer.targets, of_targets, strict=True)):
             assert labels is not None
             logits[target.role] = own
-            came[target.role] = (labels.bits[good] >> t & 1).astype(np.float32)
+            came[target.role] = labels_of(labels.words[good], len(of_targets))[:, t]
         if CALIBRATED in self._roles:
             logits[CALIBRATED] = click.astype(np.float32)
         seen = np.full(len(batch), NOT_COUNTED, np.uint32)
@@ -286,9 +291,9 @@ class _Scores:
                 time_ms=batch.time_ms[good],
                 seen=seen[good],
                 logits=logits,
-                label=batch.label[good],
+                label=label,
                 segment=self._scorer.segments(features),
-                weight=None if weights is None else counts_of(weights.values[good], batch.label[good]),
+                weight=None if weights is None else counts_of(weights.values[good], label),
                 targets=came,
             )
         )
@@ -305,7 +310,9 @@ class _Scores:
         """Predictions with final labels and their places, in training order."""
         held, places = np.concatenate(self._held), np.concatenate(self._places)
         count = with_final_labels(held, np.concatenate(self._late))
-        return _sorted(held[count], places[count])
+        held, places = _sorted(held[count], places[count])
+        examples = examples_in(held)
+        return held[examples], places[examples]
 
 
 def _sorted(held: Records, places: Places) -> tuple[Records, Places]:

@@ -198,8 +198,8 @@ def _read(pipeline: Pipeline, source: str, rows: int, letters: FirstLetters) -> 
             bound = len(order) if examples.ended else int(np.searchsorted(order, examples.frontier))
             settled = min(bound, rows - found)
             if settled:
-                parts.append(examples.pop(settled))
-                found += settled
+                parts.append(examples.pop(settled).without_finals())
+                found += len(parts[-1])
             elif examples.ended:
                 break
         while not examples.ended and examples.behind <= SHORT_LOG * rows:
@@ -230,7 +230,11 @@ def _judge(pipeline: Pipeline, parts: list[Examples], letters: FirstLetters) -> 
     topic, rates, bits = pipeline.log.impressions.topic, list[npt.NDArray[np.float32]](), list[Any]()
     known = [np.zeros(len(part.label), np.bool_) for part in parts]
     for (part, failed), (reason, extract) in product(zip(parts, known, strict=True), extractors):
-        found = extract(part.columns)
+        found = (
+            extract(part.columns)
+            if isinstance(extract, WeightExtractor)
+            else extract(part.columns, part.final, part.words)
+        )
         if isinstance(found, Weights):
             rates.append(np.stack([part.label, found.values[:, 1]]))
         else:

@@ -87,9 +87,15 @@ def show_pipeline(
         console.print(f"predictions are calibrated {by}, over {clicks} clicks", highlight=False)
     if (weights := pipeline.example_weights) is not None:
         console.print(f"weights  {weights}", highlight=False)
+    joined = {
+        label.name: f"{label.stream.topic} with equal {', '.join(label.columns(log.on))} within "
+        f"{label.window_ms / 1000:g} s"
+        for label in log.more_labels
+    }
     for target in pipeline.targets:
         after = f", after a {target.after}" if target.after else ""
-        console.print(f"target   {target.name}: {target.label}{after}", highlight=False)
+        of = joined[target.name] if target.label is None else target.label
+        console.print(f"target   {target.name}: {of}{after}", highlight=False)
     if pipeline.challengers:
         rule = pipeline.promotion
         console.print(

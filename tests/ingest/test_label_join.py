@@ -53,7 +53,7 @@ def test_columns_of_the_released_are_forgotten() -> None:
         for _ in range(50):
             reader.step(0, 1000)
             reader.pop(1 << 30)
-        log = reader.partition.joiner._columns  # type: ignore[attr-defined]
+        log = reader.partition.joiner._clicks._columns  # type: ignore[attr-defined]
         kept = sum(part.batch.num_rows for part in log._parts)
         assert kept <= WINDOW_MS / 1000 + 2 * 16_384
         assert len(reader.rest()) == 50_000 * (1 if delayed == "wait" else 2)

@@ -39,7 +39,7 @@ GAUGES = {
 def stats(scale: int) -> SourceStats:
     """Counts that are all different: `scale` times the field's number."""
     empty: dict[str, Any] = dict.fromkeys((f.name for f in fields(SourceStats)), 0)
-    empty |= {"events": dict.fromkeys(TOPICS, 0), "lookups": {}, "bytes_read": {}}
+    empty |= {"events": dict.fromkeys(TOPICS, 0), "lookups": {}, "bytes_read": {}, "labels": {}}
     for number, name in enumerate(BY_TOPIC):
         empty[name] = {topic: scale * (20 + 2 * number + i) for i, topic in enumerate(TOPICS)}
     for number, name in enumerate((*COUNTERS, *GAUGES), start=1):

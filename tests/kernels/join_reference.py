@@ -53,8 +53,9 @@ def brute_force(
     wait: int | None = None,
     finals: bool = False,
     slack: int = 0,
+    marks: Sequence[int] | None = None,
 ) -> Outcome:
-    """The rules of JoinIndex's docstring."""
+    """The rules of JoinIndex's docstring; without marks the watermark is the greatest time so far."""
     wait = window if wait is None else wait
     late_positives: list[tuple[int, int, int, int]] = []
     out = Outcome()
@@ -62,8 +63,8 @@ def brute_force(
     waiting: dict[int, tuple[list[int], int]] = {}
     everyone: list[Impression] = []
     wm = 0
-    for kind, key, ts in events:
-        wm = max(wm, ts)
+    for number, (kind, key, ts) in enumerate(events):
+        wm = max(wm, ts) if marks is None else marks[number]
         for known in [k for k, i in impressions.items() if i.deadline + dedup < wm]:
             del impressions[known]
         for known in [k for k, (_, until) in waiting.items() if until + dedup < wm]:

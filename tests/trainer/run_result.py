@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -49,11 +50,13 @@ def by_key(table: DynamicTable) -> tuple[np.ndarray, np.ndarray]:
     return keys[order], rows[order]
 
 
-def assert_same(got: Result, want: Result, *, statistics: int = 3) -> None:
-    """Bit for bit; the pipeline has so many statistics."""
+def assert_same(
+    got: Result, want: Result, *, statistics: int = 3, items: Collection[str] = ("items", "counts")
+) -> None:
+    """Bit for bit; the pipeline has so many statistics, and items with these counts."""
     assert got.step == want.step
     assert got.predictions.tobytes() == want.predictions.tobytes()
-    assert got.items == want.items and want.items.keys() == {"items", "counts"}
+    assert got.items == want.items and want.items.keys() == set(items)
     for name, (keys, rows) in want.tables.items():
         assert (got.tables[name][0] == keys).all(), name
         assert got.tables[name][1].tobytes() == rows.tobytes(), name

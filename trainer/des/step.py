@@ -141,6 +141,7 @@ class DesStep:
         taught = pipeline.example_weights is not None or bool(pipeline.targets)
         self._loss: Loss = weighted_cross_entropy if taught else LOSSES[pipeline.log.delayed]
         self._late = LOSSES[pipeline.log.delayed] is weighted_cross_entropy
+        self._again = bool(pipeline.log.more_labels)
         self._labels = (0.0, 1.0, LATE) if pipeline.log.provisional else (0.0, 1.0)
         self.precision = arithmetic_name(settings.precision, self.device)
         configs = model_configs(pipeline) if models is None else models
@@ -301,7 +302,7 @@ class DesStep:
             features: see `learn_block`.
             bounds: see `learn_block`.
         """
-        begun = self.dense.steps or self._biases_trained
+        begun = (self.dense.steps or self._biases_trained) and not (self._again and 0 in self._sure.values())
         if self.blocks is None or not isinstance(features, Features) or not begun:
             return False
         return self.blocks.constant(len(bounds) - 1)
@@ -547,11 +548,17 @@ class DesStep:
         first = not (self.dense.steps or self._biases_trained)
         if first:
             shift = {role: self._first_shift(scores()[1], (lessons or {}).get(role)) for role in shift}
+        for role, lesson in (lessons or {}).items() if self._again else ():
+            # Labels beside the click come later: a role's bias waits for its own first ones.
+            count = int(np.count_nonzero(lesson.weight.numpy()))
+            if not first and count and not sure[role]:
+                shift[role] = self._first_shift(scores()[1], lesson)
+            sure[role] += count
         for role, lesson in (lessons or {}).items() if self._late else ():
             moved, count = fitted_shift(self.models[role].bias.item(), lesson, sure[role])
             shift[role] = shift[role] if first else moved
             sure[role] += count
-        if first or (lessons and self._late):
+        if first or (lessons and (self._late or self._again)):
             move_biases(self.models, shift)
         return shift, sure
 
@@ -629,7 +636,7 @@ class DesStep:
             state |= exchange_state(self.route.field_exchange, self.spec.placement.world)
         if self.rank == 0 and self._biases_trained and not self.dense.steps:
             state[BIASES_TRAINED_KEY] = torch.tensor(1)
-        if self.rank == 0 and self._late:
+        if self.rank == 0 and (self._late or self._again):
             state |= {SURE_KEY + role: torch.tensor(seen) for role, seen in self._sure.items()}
         return state | (from_zero_state(self._from_zero) if self.rank == 0 else {})
 

@@ -43,6 +43,7 @@ class Evaluation:
         calibrator: maps logits before their examples are counted in it; None: nothing is calibrated.
         scales: scale the examples' weights; None: each counts once.
         targets: labels beside the click, in the order of a batch's.
+        leaves_ms: time after which an impression is an example.
     """
 
     parts: Sequence[Part]
@@ -53,6 +54,7 @@ class Evaluation:
     calibrator: Calibrator | None = None
     scales: Scales | None = None
     targets: Sequence[Target] = ()
+    leaves_ms: int = 0
 
     @property
     def by_step(self) -> bool:
@@ -86,10 +88,7 @@ class Evaluation:
         weight = None if batch.weights is None else counts_of(batch.weights[batch.sequence], label)
         if segment is None and self.calibrator is not None:
             segment = np.full(len(batch), NO_SEGMENT)
-        came: dict[str, F32] = {}
-        if batch.targets is not None:
-            in_sequence = batch.targets[batch.sequence]
-            came = {target.role: in_sequence[:, t] for t, target in enumerate(self.targets)}
+        came = self._came(batch)
         seen = np.full(len(batch), NOT_COUNTED, np.uint32)
         if self.items is not None:
             seen[~batch.late] = self.items.seen(batch.item[~batch.late])
@@ -111,6 +110,40 @@ class Evaluation:
                 ends = np.array([0, len(scored)]) if bounds is None else bounds
                 scored, bounds = self.labels.add_block(scored, batch.late[rows], batch.order[rows], ends)
             self._give(scored, last, bounds)
+
+    def add_again(self, batch: Batch, result: StepResult, step: int) -> None:
+        """Evaluate B impressions that came again for labels beside the click.
+
+        Their click was evaluated when they were examples: parts get them by `measure_again`.
+        """
+        if not len(batch):
+            return
+        logits = {role: z[batch.sequence] for role, z in result.logits.items()}
+        unknown = np.full(len(batch), np.nan, np.float32)
+        weight = None if batch.weights is None else counts_of(batch.weights[batch.sequence], unknown)
+        scored = records(
+            instance=batch.instance,
+            user=batch.user,
+            item=batch.item,
+            time_ms=batch.time_ms,
+            seen=np.full(len(batch), NOT_COUNTED, np.uint32),
+            logits=self._mixed(logits, batch.segment),
+            label=unknown,
+            segment=batch.segment,
+            weight=weight,
+            targets=self._came(batch),
+        )
+        of = {role: scored[role] for role in roles_of(scored)}
+        again = Scored(scored, of, step, self.champion, at_ms=batch.order - self.leaves_ms)
+        for part in self.parts:
+            part.measure_again(again)
+
+    def _came(self, batch: Batch) -> dict[str, F32]:
+        """Role of each target → its labels f32[B], in the global sequence; NaN: not known."""
+        if batch.targets is None:
+            return {}
+        in_sequence = batch.targets[batch.sequence]
+        return {target.role: in_sequence[:, t] for t, target in enumerate(self.targets)}
 
     def _groups(self, batch: Batch, step: int) -> Iterator[tuple[slice, int, I64 | None]]:
         """Divide a block after the batches that end a pane of the mixture or of the maps.

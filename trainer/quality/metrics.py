@@ -348,7 +348,10 @@ class SlidingWindow:
         weight: Floats | None = None,
         targets: Mapping[str, Labels] = MappingProxyType({}),
     ) -> None:
-        """Add the B examples of a batch; event times need not be in order."""
+        """Add the B examples of a batch; event times need not be in order.
+
+        A label that is NaN is not known with its row.
+        """
         if len(time_ms) == 0:
             return
         keep = slice(max(0, len(time_ms) - self._capacity), None)
@@ -367,6 +370,7 @@ class SlidingWindow:
     def rates(self) -> ClickRates:
         """Observed and predicted click rates over the window."""
         held = self._held()
+        held = held[~np.isnan(self._rows["label"][held])]  # others came again, for another label
         n, label = len(held), self._rows["label"][held]
         clicks, weight = int(label.sum(dtype=np.float64)), self._weight(held)
         if weight is not None:
@@ -398,5 +402,10 @@ class SlidingWindow:
         found = {}
         for role, z in self._logits.items():
             own = self._rows[_LABEL + role][held] if _LABEL + role in self._rows else label
-            found[role] = quality(user, z[held], own, cold, weight)
+            known = ~np.isnan(own)
+            if known.all():
+                found[role] = quality(user, z[held], own, cold, weight)
+                continue
+            part = quality(user[known], z[held][known], own[known], cold[known], _taken(weight, known))
+            found[role] = part
         return found

@@ -18,7 +18,7 @@ from livectr.system.speed import Speed
 from livectr.trainer.part import Arrays, Part, Scored
 from livectr.trainer.quality import telemetry
 from livectr.trainer.quality.metrics import Quality, SlidingWindow
-from livectr.trainer.quality.predictions import label_of, targets_of, weights_of
+from livectr.trainer.quality.predictions import as_floats, label_of, targets_of, weights_of
 from livectr.trainer.quality.seen import is_cold
 from livectr.trainer.setup import Setup
 from livectr.trainer.tables.telemetry import OF_TABLES, TABLE_BYTES, TABLE_ROWS, TIER_ROWS
@@ -110,9 +110,14 @@ class Monitor(Part):
         """Add examples to the sliding window of every model's quality."""
         examples = scored.records
         cold = is_cold(examples["seen"])
-        times, user, label = (examples[name] for name in ("time_ms", "user", "label"))
-        came = {role: label_of(examples, role) for role in targets_of(examples)}
-        self.window.add(times, user, scored.logits, label, cold, weights_of(examples), came)
+        times = examples["time_ms"] if scored.at_ms is None else scored.at_ms
+        label = as_floats(examples["label"])
+        came = {role: as_floats(label_of(examples, role)) for role in targets_of(examples)}
+        self.window.add(times, examples["user"], scored.logits, label, cold, weights_of(examples), came)
+
+    def measure_again(self, again: Scored) -> None:
+        """Add labels beside the click to the sliding window, at the time of the examples of their moment."""
+        self.measure(again)
 
     def gauges(self) -> None:
         """Bring the Prometheus gauges up to date."""

@@ -21,8 +21,11 @@ Of a pipeline with weights or sampled negatives, besides:
 
 Of a pipeline with targets, besides, for the head of each:
 
-    <role>.label           uint8    1: the target came
+    <role>.label           uint8    1: the target came; UNKNOWN: not known with this record
     <role>                 float32  logit of its probability, that of the click included
+
+An impression whose target is known later than its click has another record then, whose `label` is UNKNOWN.
+Readers get the records of examples alone, with the targets' logits and labels of these (`examples_of`).
 
 Of a calibrated pipeline, besides:
 
@@ -65,6 +68,8 @@ NO_ROLES = (*COLUMNS, SEGMENT, WEIGHT)
 """Columns that are no model's logits, beside the labels of targets."""
 LABEL = ".label"
 """End of the name of the column with a target's label."""
+UNKNOWN = 255
+"""Label that is not known with a record."""
 FORMAT = "livectr predictions"
 LONGEST_HEADER = 1 << 16
 READ_BYTES = 1 << 20
@@ -114,8 +119,20 @@ def label_of(held: Records, role: str) -> npt.NDArray[np.uint8]:
     return found
 
 
+def as_floats(label: npt.NDArray[np.uint8]) -> F32:
+    """Labels f32[n], NaN where they are not known."""
+    return np.where(label == UNKNOWN, np.float32(np.nan), label).astype(np.float32)
+
+
+def known_of(held: Records, role: str) -> Records:
+    """Records whose label of a role is known."""
+    unknown = label_of(held, role) == UNKNOWN
+    return held[~unknown] if unknown.any() else held
+
+
 def quality_of(held: Records, role: str) -> Quality:
-    """Quality of a model over records, with their weights where they have some."""
+    """Quality of a model over the records that know its label, with their weights where they have some."""
+    held = known_of(held, role)
     label, cold = label_of(held, role).astype(np.float32), is_cold(held["seen"])
     return quality(held["user"], held[role], label, cold, weights_of(held))
 
@@ -145,24 +162,62 @@ def records(
 ) -> Records:
     """Pack columns of B values into records[B]; only calibrated logits have a segment.
 
-    Labels of targets are by role.
+    Labels of targets are by role. A label that is NaN is UNKNOWN.
     """
     packed = np.empty(len(instance), layout(logits, weighted=weight is not None, targets=targets))
     columns: dict[str, Any] = dict(
-        instance=instance, user=user, item=item, time_ms=time_ms, seen=seen, label=label
+        instance=instance, user=user, item=item, time_ms=time_ms, seen=seen, label=_written(label)
     )
     if CALIBRATED in logits:
         columns[SEGMENT] = NO_SEGMENT if segment is None else segment
     if weight is not None:
         columns[WEIGHT] = weight
-    columns |= {role + LABEL: came for role, came in targets.items()}
+    columns |= {role + LABEL: _written(came) for role, came in targets.items()}
     for name, values in (columns | dict(logits)).items():
         packed[name] = values
     return packed
 
 
+def _written(label: F32) -> npt.NDArray[np.uint8]:
+    """Labels u8[n] as they are written."""
+    return np.where(np.isnan(label), UNKNOWN, label).astype(np.uint8)
+
+
+def examples_of(held: Records) -> Records:
+    """Records of examples, with the labels that later records of their impressions know.
+
+    A later record whose example is not among them is left out.
+
+    Args:
+        held: in training order.
+    """
+    return held[examples_in(held)] if (held["label"] == UNKNOWN).any() else held
+
+
+def examples_in(held: Records) -> npt.NDArray[np.bool_]:
+    """Mask bool[n] of the examples' records, which get what others of their impressions know."""
+    first: npt.NDArray[np.bool_] = held["label"] != UNKNOWN
+    at, again = np.flatnonzero(first), np.flatnonzero(~first)
+    by = at[np.lexsort((held["time_ms"][at], held["instance"][at]))]
+    ids = np.rec.fromarrays([held["instance"], held["time_ms"]])
+    place = np.searchsorted(ids[by], ids[again])
+    found = place < len(by)
+    found[found] = ids[by[place[found]]] == ids[again[found]]
+    to, of = by[place[found]], again[found]
+    for role in targets_of(held):
+        known = held[role + LABEL][of] != UNKNOWN
+        for name in (role, role + LABEL):
+            held[name][to[known]] = held[name][of[known]]
+    return first
+
+
 def read_predictions(path: Path) -> Records:
-    """Read a prediction log, in training order. Raises ConfigError for another file."""
+    """Read the examples of a prediction log, in training order. Raises ConfigError for another file."""
+    return examples_of(read_records(path))
+
+
+def read_records(path: Path) -> Records:
+    """Read all records of a prediction log, in training order. Raises ConfigError for another file."""
     try:
         with path.open("rb") as file:
             columns, start, _ = _header(file)
@@ -246,7 +301,7 @@ class PredictionTail:
                 begin = min(max(self.position, first, end - most), end)
                 file.seek(start + (begin - first) * columns.itemsize)
                 self.position = end
-                return np.fromfile(file, columns, end - begin)
+                return known_of(np.fromfile(file, columns, end - begin), "")
         except FileNotFoundError:
             return None
 
@@ -383,7 +438,7 @@ class PredictionLog:
 
     def report(self, role: str) -> dict[str, Quality]:
         """Quality of a model over all records that are kept ("all") and over their last fifth ("last")."""
-        held = self.read()
+        held = known_of(self.read(), role)
         return {"all": quality_of(held, role), "last": quality_of(held[int(len(held) * (1 - LAST)) :], role)}
 
     def close(self) -> None:

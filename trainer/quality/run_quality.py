@@ -51,6 +51,10 @@ class RunQuality(Part):
         """Append the records to the prediction log."""
         self.log.append(scored.records)
 
+    def measure_again(self, again: Scored) -> None:
+        """Append the records to the prediction log."""
+        self.log.append(again.records)
+
     def report(self) -> dict[str, Any]:
         """Measures of the ranking model, over the run and its last 20 %, and of each other model."""
         found: dict[str, dict[str, Any]] = {}

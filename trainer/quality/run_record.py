@@ -67,7 +67,9 @@ class RunRecord(Part):
 
     def __init__(self, path: Path, pipeline: Pipeline, roles: Iterable[str], began_ms: int) -> None:
         targets = [target.role for target in pipeline.targets]
-        self._windows = Windows(roles, weighted=pipeline.example_weights is not None, targets=targets)
+        later = [target.role for target in pipeline.targets if target.label is None]
+        weighted = pipeline.example_weights is not None
+        self._windows = Windows(tuple(roles), weighted=weighted, targets=targets, unknown=later)
         bins = {"first_logit": FIRST_LOGIT, "width": BIN_WIDTH, "count": BINS}
         head = {
             "began_ms": began_ms,

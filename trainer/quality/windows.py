@@ -10,7 +10,7 @@ AUC and GAUC are of its newest MEASURED, which are held in memory and in checkpo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -41,15 +41,23 @@ class Windows:
         weighted: examples have weights. All sums are of weights, and the error is that of (Σ w)² / Σ w²
             examples of equal weight (Kish 1965).
         targets: roles with labels of their own.
+        unknown: roles among them whose labels the examples do not know: they are not measured.
 
     Attributes:
         before: examples of all closed windows.
         count: examples of the open window.
     """
 
-    def __init__(self, roles: Iterable[str], *, weighted: bool = False, targets: Iterable[str] = ()) -> None:
-        self.roles, self._weighted = tuple(roles), weighted
-        self._columns = layout(self.roles, weighted=weighted, targets=targets)
+    def __init__(
+        self,
+        roles: Collection[str],
+        *,
+        weighted: bool = False,
+        targets: Collection[str] = (),
+        unknown: Collection[str] = (),
+    ) -> None:
+        self.roles, self._weighted = tuple(role for role in roles if role not in unknown), weighted
+        self._columns = layout(roles, weighted=weighted, targets=targets)
         self.before = 0
         self._begin()
 

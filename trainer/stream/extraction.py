@@ -29,7 +29,7 @@ def brought_to_host(pipeline: Pipeline, options: TrainOptions, world: int) -> Br
     """
     merged = options.materialized is not None  # with features that are read
     sent = world > 1 and options.aggregate == "allreduce"  # dense features, too
-    if merged or sent or pipeline.log.finals:  # which leave the batch on the host
+    if merged or sent or pipeline.log.leaves_again:  # which leave the batch on the host
         return "all"
     on_device = world == 1 and options.gpu_rows != 0 and options.spill is None and not pipeline.content
     return "nothing" if on_device else "ids"

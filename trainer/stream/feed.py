@@ -39,6 +39,7 @@ from livectr.ingest.extract.targets import TargetExtractor, TargetLabels
 from livectr.ingest.extract.weights import WeightExtractor, Weights
 from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.join.examples import ExampleSource
+from livectr.ingest.language.labels import labels_of
 from livectr.kernels.stream.join import FINAL_NEGATIVE
 from livectr.models.losses import LATE
 from livectr.trainer.comm.control import Control
@@ -64,7 +65,8 @@ class Batch:
     Attributes:
         features: of the own b rows.
         label: f32[b], of the own rows: 0, 1, or 2 for a late positive (models.losses); of finals
-            FINAL_NEGATIVE, FINAL_POSITIVE or FINAL_LATE (kernels.stream.join).
+            FINAL_NEGATIVE, FINAL_POSITIVE or FINAL_LATE (kernels.stream.join). A row that comes again for a
+            label beside the click is a FINAL_NEGATIVE.
         sequence: int64[B]; sequence[i] is the row, in rank-major order, of the i-th example in the global
             sequence.
         instance, user, time_ms, item: int64[B], in the global sequence.
@@ -73,7 +75,8 @@ class Batch:
         late: bool[B], late positives, in the global sequence: no examples of their own.
         outcome: u8[B], labels of all rows, rank-major.
         weights: f32[B, 2], weight and sampling rate of all rows, rank-major; None: each counts once.
-        targets: f32[B, T], labels of the T targets, of all rows, rank-major; None: there are none.
+        targets: f32[B, T], labels of the T targets, of all rows, rank-major; NaN: not known with this row.
+            None: there are none.
         cut: int64[P], number of examples of the cut of each batch, those that could not be extracted
             included; without finals.
         bounds: int64[P + 1], bounds of the P batches of a block, whose rows are in the global sequence; None:
@@ -133,10 +136,22 @@ class Batch:
 
     def without_finals(self) -> Batch:
         """The same batch without its finals."""
-        stays = self.outcome < FINAL_NEGATIVE
+        return self._of(self.outcome < FINAL_NEGATIVE, self.label < FINAL_NEGATIVE)
+
+    def finals(self) -> Batch:
+        """The finals of the batch."""
+        return self._of(self.outcome >= FINAL_NEGATIVE, self.label >= FINAL_NEGATIVE)
+
+    def _of(self, stays: Mask, own_stays: Mask) -> Batch:
+        """Some rows of the batch.
+
+        Args:
+            stays: bool[B], of all rows, rank-major.
+            own_stays: bool[b], of the own rows.
+        """
         if stays.all():
             return self
-        own = np.flatnonzero(self.label < FINAL_NEGATIVE)
+        own = np.flatnonzero(own_stays)
         left = stays[self.sequence]
         return replace(
             self,
@@ -147,6 +162,7 @@ class Batch:
             bounds=None if self.bounds is None else _up_to(stays, self.bounds),
             segment=None if self.segment is None else self.segment[left],
             weights=None if self.weights is None else self.weights[stays],
+            targets=None if self.targets is None else self.targets[stays],
             **{name: getattr(self, name)[left] for name in IDS},
         )
 
@@ -242,7 +258,7 @@ class Feed:
         failed = reduce(np.logical_or, (rows for _, rows in wrong.values()), features.failed)
         more = [] if self._segments is None else [self._segments(features)]
         more += [] if weights is None else [weights.values.view(np.int64)[:, 0]]
-        more += [] if targets is None else [targets.bits]
+        more += [] if targets is None else [targets.words]
         words = _words(own, failed, [*more, *features.observed])
         known = np.concatenate(self._control.gather_ragged(words, cut.counts))
         ok = known[:, 4] & FAILED == 0
@@ -256,8 +272,7 @@ class Feed:
         of_rows, labels = None, None
         if targets is not None and self._targets is not None:
             del observed[len(more) - 1 - (segment is not None)]  # in the global sequence
-            bits = known[ok, 4 + len(more)]
-            labels = (bits[:, None] >> np.arange(self._targets.count) & 1).astype(np.float32)
+            labels = labels_of(known[ok, 4 + len(more)], self._targets.count)
         if weights is not None:
             del observed[0]
             place = 4 + len(more) - (targets is not None)
@@ -297,7 +312,7 @@ class Feed:
         """In a worker thread."""
         with telemetry.EXTRACT_SECONDS.time():
             weights = None if self._weights is None else self._weights(own.columns)
-            targets = None if self._targets is None else self._targets(own.columns)
+            targets = None if self._targets is None else self._targets(own.columns, own.final, own.words)
             return extract(own, statistics), weights, targets
 
     def _refuse(self, own: Examples, failed: Mask, wrong: Mapping[str, tuple[Reason, Mask]]) -> None:

@@ -108,6 +108,16 @@ BOARD = Board(
                     (rate("livectr_behind_clicks_total", "namespace"), "before their impression"),
                 ),
                 lines(
+                    "Events of other labels",
+                    "Events of labels beside the click: some label an impression, some come after their "
+                    "window, some meet no impression. Many late ones: the label's window is too short.",
+                    "cps",
+                    (
+                        "sum by (label, outcome) (rate(livectr_label_events_total{@}[$__rate_interval]))",
+                        "{{label}} {{outcome}}",
+                    ),
+                ),
+                lines(
                     "Clicks without an impression",
                     "Share of clicks that met no impression in the label window, and clicks that may still "
                     "meet one. Many: the topics differ in ids, keys or clocks, or impressions were lost.",

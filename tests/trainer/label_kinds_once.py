@@ -1,0 +1,78 @@
+"""A shop's log with clicks, carts and orders, and one trainer of them, for tests that kill it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from livectr.ingest.language.streams import Label, Stream, label_join
+from livectr.ingest.language.targets import Target
+from livectr.ingest.pipeline import Pipeline
+from livectr.models import LR, ModelConfig
+from livectr.trainer.run import TrainOptions, train
+
+WINDOWS = {"click": 20_000, "cart": 5_000, "order": 200_000}
+PARTITIONS = 2
+Rows = list[dict[str, Any]]
+
+
+def shop(rank: ModelConfig | None = None, **changes: Any) -> Pipeline:
+    """Clicks within 20 s; carts, which need no click, within 5; orders after clicks within 200."""
+    columns = dict(user="int64", id="int64", ts="int64")
+    shown = Stream("shown", key="user", time="ts", columns=columns | dict(ad="int64", place="int64"))
+    clicks, carts, orders = (
+        Stream(name, key="user", time="ts", columns=columns) for name in ("clicks", "carts", "orders")
+    )
+    labels = [
+        Label("cart", carts, window=WINDOWS["cart"]),
+        Label("order", orders, window=WINDOWS["order"]),
+    ]
+    log = label_join(shown, clicks, on="id", window=WINDOWS["click"], labels=labels)
+    rank = LR() if rank is None else rank
+    targets = [Target("cart"), Target("order", after="click")]
+    return Pipeline(
+        log, sparse={"ad": log.ad, "place": log.place}, **{"rank": rank, "targets": targets, **changes}
+    )
+
+
+def shop_log(rows: int) -> dict[str, Rows]:
+    """Topic → rows: clicks by ad; carts and orders by place, of a third of the clicks."""
+    rng = np.random.default_rng(0)
+    user, ad, place = rng.integers(0, 50, rows), rng.integers(0, 20, rows), rng.integers(0, 4, rows)
+    ts = 1_700_000_000_000 + np.sort(rng.integers(0, rows * 100, rows))
+    clicked = rng.random(rows) < 1 / (1 + np.exp(2 - rng.normal(0, 0.7, 20)[ad]))
+    rate = np.array([0.05, 0.2, 0.4, 0.7])[place]
+    came = {
+        "clicks": clicked,
+        "carts": rng.random(rows) < rate / 2,
+        "orders": clicked & (rng.random(rows) < rate),
+    }
+    shown = [
+        dict(user=int(user[i]), id=i, ts=int(ts[i]), ad=int(ad[i]), place=int(place[i])) for i in range(rows)
+    ]
+    log = {"shown": shown}
+    for (topic, events), window in zip(came.items(), WINDOWS.values(), strict=True):
+        delay = rng.integers(1, window, rows)
+        found = [
+            dict(user=int(user[i]), id=i, ts=int(ts[i] + delay[i])) for i in np.flatnonzero(events).tolist()
+        ]
+        log[topic] = sorted(found, key=lambda row: row["ts"])
+    return log
+
+
+def write_shop(root: Path, rows: int) -> str:
+    """Write the log by user; returns the URL of the source."""
+    for topic, events in shop_log(rows).items():
+        (root / topic).mkdir(parents=True)
+        for p in range(PARTITIONS):
+            lines = [json.dumps(row) + "\n" for row in events if row["user"] % PARTITIONS == p]
+            (root / topic / f"{p:05d}.jsonl").write_text("".join(lines))
+    return f"file:{root}"
+
+
+def main(options: str) -> None:
+    """Train; the options are JSON."""
+    train(shop(), TrainOptions(**json.loads(options)))

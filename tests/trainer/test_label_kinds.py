@@ -1,0 +1,140 @@
+"""Labels of several kinds, each learned when its own window has passed."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import livectr
+from livectr.analysis.score_log import Scoring, score_log
+from livectr.check.sample import read_sample
+from livectr.ingest.language.streams import Label, Stream, label_join
+from livectr.ingest.language.targets import Target
+from livectr.ingest.materialized.features import MaterializedFeatures
+from livectr.models import LR, DeepFM, ModelConfig
+from livectr.system.errors import ConfigError
+from livectr.trainer.quality.metrics import calibration
+from livectr.trainer.quality.predictions import UNKNOWN, quality_of, read_predictions, read_records
+from tests.ranks import Processes
+from tests.trainer.kills import OPTIONS, kill_group, kill_one_rank, kill_somewhere
+from tests.trainer.label_kinds_once import WINDOWS, shop, shop_log, write_shop
+from tests.trainer.processes import finish
+from tests.trainer.run_result import Result, assert_same
+
+ROWS = 6_000
+ROLES = {"carts": "rank.cart.label", "clicks": "label", "orders": "rank.order.label"}
+
+
+@pytest.mark.parametrize("model", [LR(), DeepFM(dim=4, hidden=(8,))])
+def test_each_head_learns_its_own_label_of_every_impression(model: ModelConfig) -> None:
+    log = shop_log(ROWS)
+    run = livectr.train(shop(model), log, seed=1, threads=1, batch_size=64)
+    assert run.report.examples_trained == run.report.measured_examples == ROWS
+    assert run.report.stream["labels"]["order"]["matched"] == len(log["orders"])
+    found = read_predictions(Path(run.checkpoint) / "predictions")
+    assert len(found) == ROWS
+    place = np.array([row["place"] for row in log["shown"]])[found["instance"]]
+    for topic, column in ROLES.items():
+        came = np.zeros(ROWS, np.uint8)
+        came[[row["id"] for row in log[topic]]] = 1
+        assert (found[column] == came[found["instance"]]).all(), topic
+    late = np.arange(ROWS) > ROWS // 2
+    for role, at in (("rank.cart", 3), ("rank.cart", 2), ("rank.order", 3), ("rank.order", 2)):
+        held = found[late & (place == at)]
+        assert calibration(held[role], held[role + ".label"]) == pytest.approx(1, abs=0.3), (role, at)
+    rows = [{"user": 1, "ad": 0, "place": place} for place in (0, 3)]
+    carts = livectr.score(shop(model), run.checkpoint, rows, target="cart")
+    assert carts[1] > 3 * carts[0]
+    order = run.report.targets["order"]
+    assert order["examples"] == ROWS and order["calibration"] == pytest.approx(1, abs=0.1)
+    assert order["auc"] == pytest.approx(quality_of(found, "rank.order").auc, abs=1e-9)
+    assert order["auc"] > quality_of(found, "rank").auc + 0.05
+
+
+def test_a_label_is_scored_before_it_is_learned_and_no_sooner_than_known() -> None:
+    """The records of an impression: a cart's, then the click's, then an order's."""
+    run = livectr.train(shop(), shop_log(1_000), seed=1, threads=1, batch_size=16)
+    records = read_records(Path(run.checkpoint) / "predictions")
+    assert len(records) == 3_000
+    ends = {}
+    for name, column in (("cart", "rank.cart.label"), ("click", "label"), ("order", "rank.order.label")):
+        known = records[records[column] != UNKNOWN]
+        assert len(known) == 1_000, name
+        ends[name] = known["time_ms"] + WINDOWS[name]
+        # Records are in the order in which labels are known, but for the rows of a batch.
+        assert (np.diff(np.maximum.accumulate(ends[name]) - ends[name]) <= 16 * 400).all(), name
+    of = {
+        column: {i: n for n, i in enumerate(records["instance"]) if records[column][n] != UNKNOWN}
+        for column in ROLES.values()
+    }
+    assert all(of["rank.cart.label"][i] < of["label"][i] < of["rank.order.label"][i] for i in of["label"])
+
+
+def test_ranks_that_are_killed_end_as_one_that_was_not(tmp_path: Path) -> None:
+    source = write_shop(tmp_path / "logs", 2_500)
+
+    def begin(world: int, name: str) -> Processes:
+        options = {**OPTIONS, "source": source, "checkpoint": str(tmp_path / name)}
+        return Processes(world, "tests.trainer.label_kinds_once", [json.dumps(options)])
+
+    finish(begin(1, "unbroken"))
+    for world, name, kill in ((1, "one", kill_group), (2, "two", kill_one_rank)):
+        kill_somewhere(begin(world, name), tmp_path / name, random.Random(), kill)
+        finish(begin(world, name))
+    unbroken, one, two = (Result(tmp_path / name, shop()) for name in ("unbroken", "one", "two"))
+    assert_same(one, unbroken, statistics=0, items=set())
+    assert (tmp_path / "one" / "predictions").read_bytes() == (
+        tmp_path / "unbroken" / "predictions"
+    ).read_bytes()
+    assert two.step == unbroken.step
+    for name in (*ROLES.values(), "instance", "time_ms"):
+        assert (two.predictions[name] == unbroken.predictions[name]).all(), name
+    for name in ("rank", "rank.cart", "rank.order"):
+        np.testing.assert_allclose(two.predictions[name], unbroken.predictions[name], atol=2e-3)
+    (tmp_path / "pipeline.py").write_text(
+        "from tests.trainer.label_kinds_once import shop\n\npipeline = shop()\n"
+    )
+    at = str(tmp_path / "pipeline.py"), tmp_path / "one", source, tmp_path / "scored"
+    path = score_log(Scoring(*at, from_start=True))
+    assert path is not None
+    scored = read_predictions(path)
+    for name in ROLES.values():
+        assert sorted(scored[["instance", name]].tolist()) == sorted(
+            unbroken.predictions[["instance", name]].tolist()
+        )
+    sample = read_sample(shop(), source, 1_000)
+    assert len(sample) == 1_000 and sample.stats.labels["order"]["matched"] > 0
+
+
+def test_what_does_not_go_with_labels_is_refused(tmp_path: Path) -> None:
+    whole = shop()
+    with pytest.raises(ConfigError, match=r"'cart' has no label: write the column .* labels=.*it has none"):
+        replace(whole, log=replace(whole.log, more_labels=()))
+    with pytest.raises(ConfigError, match="Label 'cart' of the label join teaches nothing; add Target"):
+        replace(whole, targets=[Target("order")])
+    with pytest.raises(ConfigError, match="sampling does not go with labels"):
+        replace(whole, sampling=0.5)
+    with pytest.raises(ConfigError, match="impressions come again for 'cart', 'order'"):
+        MaterializedFeatures.open(tmp_path, whole)
+    shown, clicks, carts, _ = whole.streams
+    join: Any = dict(on="id", window="10s")
+    cart = Label("cart", carts, window="1s")
+    with pytest.raises(ConfigError, match="Label 'cart': clicks is joined already"):
+        label_join(shown, clicks, labels=[Label("cart", clicks, window="1s")], **join)
+    with pytest.raises(ConfigError, match="two labels have the name 'cart'"):
+        label_join(shown, clicks, labels=[cart, cart], **join)
+    with pytest.raises(ConfigError, match='labels beside the click do not go with delayed="fnw"'):
+        label_join(shown, clicks, labels=[cart], delayed="fnw", wait="1s", **join)
+    with pytest.raises(ConfigError, match="labels is 'carts'; write labels="):
+        label_join(shown, clicks, labels="carts", **join)  # type: ignore[arg-type]
+    timeless = Stream("carts", key="user", columns=dict(user="int64", id="int64"))
+    with pytest.raises(ConfigError, match="Label 'cart': carts needs a time column"):
+        label_join(shown, clicks, labels=[Label("cart", timeless, window="1s")], **join)
+    with pytest.raises(ConfigError, match="Label: the name is 'click'"):
+        Label("click", carts, window="1s")

@@ -15,8 +15,11 @@ from livectr.models.hedge import Hedge
 from livectr.models.inputs import Gathered, Gathers, Ragged
 from livectr.models.learning import OptimiserSpec, Schedule, adagrad, adam, decay, ftrl, rowwise_adagrad, sgd
 from livectr.models.lr import LR
+from livectr.models.mmoe import MMoE
+from livectr.models.ple import PLE
 from livectr.models.pnn import PNN
 from livectr.models.segments import SegmentSpec
+from livectr.models.shared_bottom import SharedBottom
 from livectr.models.two_tower import TwoTower
 from livectr.models.wide_deep import WideDeep
 from livectr.models.xdeepfm import XDeepFM
@@ -30,6 +33,7 @@ __all__ = [
     "FLEN",
     "FM",
     "LR",
+    "PLE",
     "PNN",
     "AutoInt",
     "CTRModel",
@@ -38,11 +42,13 @@ __all__ = [
     "Gathered",
     "Gathers",
     "Hedge",
+    "MMoE",
     "ModelConfig",
     "OptimiserSpec",
     "Ragged",
     "Schedule",
     "SegmentSpec",
+    "SharedBottom",
     "SubModel",
     "TextProjection",
     "TwoTower",

@@ -116,6 +116,13 @@ class ModelConfig(ABC):
     def network(self, part: Part) -> CTRModel:
         """Network of the rank that holds `part`."""
 
+    def of_roles(self, roles: Sequence[str]) -> dict[str, ModelConfig]:
+        """Configurations of the ranking model's role and of its targets' roles, in this order.
+
+        Each has a row and a network of its own, unless the model shares them (`models.multi_task`).
+        """
+        return dict.fromkeys(roles, self)
+
     def build(
         self,
         fields: Sequence[str],

@@ -65,8 +65,8 @@ def model_configs(pipeline: _Pipeline) -> dict[str, ModelConfig]:
     configs: dict[str, ModelConfig] = {}
     for role, config in pipeline.models.items():
         if isinstance(config, ModelConfig):
-            configs[role] = config
-            configs |= {target.role: config for target in pipeline.targets if role == "rank"}
+            targets = pipeline.targets if role == "rank" else ()
+            configs |= config.of_roles([role, *(target.role for target in targets)])
         elif isinstance(config, Hedge) and role == "rank":
             configs |= dict(zip(head_roles(config), config.heads, strict=True))
         elif config is not None or role == "rank":

@@ -8,10 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-NUMBERS = ("dim", "out", "layers", "heads", "state", "width", "image_dim", "concat_length")
-WIDTHS = ("hidden", "cin", "attention", "deep")
+NUMBERS = (
+    *("dim", "out", "layers", "heads", "state", "width", "image_dim", "concat_length"),
+    *("experts", "shared_experts", "levels"),
+)
+WIDTHS = ("hidden", "cin", "attention", "deep", "tower")
 RATES = ("dense_lr", "init_scale", "lr", "auxiliary")
-OPTIONAL = ("deep",)
+OPTIONAL = ("deep", "tower")
 """Widths that may be empty."""
 
 

@@ -36,6 +36,7 @@ from livectr.models.base import CTRModel
 from livectr.models.configs import head_roles, model_configs
 from livectr.models.embedding import SubModel, SubNetwork
 from livectr.models.inputs import Gathered, Gathers, Ragged
+from livectr.models.multi_task import TaskModel, WholeTask, role_of_row
 from livectr.models.roles import role_slices, row_segments
 from livectr.models.two_tower import TwoTowerModel
 from livectr.models.weights import loaded
@@ -154,14 +155,16 @@ class CheckpointScorer:
         dense = restored.dense()
         start_at_zero(self.tables, saved_from_zero(dense))
         slices = role_slices({role: config for role, config in configs.items() if role in roles})
-        self._models = {}
+        self._models: dict[str, _Model] = {}
         for role in roles:
             model = configs[role].build(pipeline.plan.fields, pipeline.plan.fields, pipeline.plan.dense_names,
                                         True, 0)  # fmt: skip
             gathers = configs[role].gathers(pipeline.plan.fields)
-            self._models[role] = _Model(
-                loaded(model, dense, f"{role}.", f"the checkpoint's {role} model"), slices[role], gathers
-            )
+            model = loaded(model, dense, f"{role}.", f"the checkpoint's {role} model")
+            row = role_of_row(configs[role], role)
+            if isinstance(model, TaskModel):
+                model = WholeTask(self._models[row].network, model)
+            self._models[role] = _Model(model, slices[row], gathers)
         self.statistics = Statistics(pipeline.plan).load(restored.statistics())
         if self._heads:
             losses = restored.state(Hedger.kind).get("closed", np.zeros(len(self._heads)))

@@ -21,6 +21,7 @@ from livectr.kernels.request.score import Lines, Mixture, Reads, Snapshot
 from livectr.models.configs import model_configs
 from livectr.models.forward import ItemFeatures, compiled_forward
 from livectr.models.inputs import Columns, Gathered
+from livectr.models.multi_task import TaskModel, WholeTask, role_of_row
 from livectr.serving.deadlines import CALL
 from livectr.serving.score.inputs import FieldVectors, Lists, ModelInputs, ragged, slices
 from livectr.serving.score.plan_stages import FieldOrder
@@ -79,12 +80,16 @@ class RankScorer(Snapshots[Snapshot]):
         self.name = (
             f"{of_challenger}{type(pipeline.contenders[champion]).__name__}/{pipeline.fingerprint[:12]}"
         )
-        self._slice = served_slices(configs, champion)[role]
+        row = role_of_row(configs[role], role)
+        self._slice = served_slices(configs, champion)[row]
         self._gathers = configs[role].gathers(plan.fields)
         self.sequences, self.content = self._gathers.sequences, self._gathers.content
         self._pooled = [plan.fields.index(name) for name in self._gathers.pooled]
         model = configs[role].build(plan.fields, plan.fields, plan.dense_names, True, 0)
         self._model = loaded_role(model, dense, role)
+        if isinstance(self._model, TaskModel):
+            trunk = configs[row].build(plan.fields, plan.fields, plan.dense_names, True, 0)
+            self._model = WholeTask(loaded_role(trunk, dense, row), self._model)
         self._forward = compiled_forward(self._model, len(plan.fields), len(plan.dense_names), items)
         self._pooling = None if self._forward is None else self._forward.pooling
         self.in_one_call = self._forward is not None and (not self._gathers or self._pooling is not None)

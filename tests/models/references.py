@@ -18,10 +18,13 @@ from livectr.models import (
     FLEN,
     FM,
     LR,
+    PLE,
     PNN,
     AutoInt,
     DeepFM,
+    MMoE,
     ModelConfig,
+    SharedBottom,
     TwoTower,
     WideDeep,
     XDeepFM,
@@ -141,6 +144,61 @@ def flen(c: FLEN, p: P, row: Tensor, x: Tensor, lists: dict[str, Tensor]) -> Ten
             for f, g in itertools.product(group, c.groups[n]):
                 total = total + p["between"][m, n] * vectors[f] * vectors[g]
     return first_order(p, row, x) + total @ p["output"].squeeze() + deep(p, row[:, 1:], x)
+
+
+def hidden(p: P, name: str, first: Tensor) -> Tensor:
+    """Layers of an expert or a bottom, each with relu."""
+    x = (first + p[f"{name}.first_bias"]).relu()
+    i = 0
+    while f"{name}.weights.{i}" in p:
+        x = (x @ p[f"{name}.weights.{i}"] + p[f"{name}.biases.{i}"]).relu()
+        i += 1
+    return x
+
+
+def tower(p: P, x: Tensor) -> Tensor:
+    """Number of the first task's tower."""
+    i = 0
+    while f"tower.biases.{i}" in p:
+        x = (x @ p[f"tower.weights.{i}"] + p[f"tower.biases.{i}"]).relu()
+        i += 1
+    return (x @ p[f"tower.weights.{i}"]).squeeze()
+
+
+def shared_bottom(c: SharedBottom, p: P, row: Tensor, x: Tensor, lists: dict[str, Tensor]) -> Tensor:
+    return tower(p, hidden(p, "bottom", first_layer(p, "first", row, x, FIELDS + DENSE)))
+
+
+def gated(gate: Tensor, experts: Sequence[Tensor]) -> Tensor:
+    weights = gate.exp() / gate.exp().sum()
+    return sum((w * e for w, e in zip(weights, experts, strict=True)), zero())
+
+
+def mmoe(c: MMoE, p: P, row: Tensor, x: Tensor, lists: dict[str, Tensor]) -> Tensor:
+    first = first_layer(p, "first", row, x, FIELDS + DENSE).reshape(c.experts, -1)
+    experts = [hidden(p, f"experts.{i}", first[i]) for i in range(c.experts)]
+    return tower(p, gated(first_layer(p, "gates", row, x, FIELDS + DENSE), experts))
+
+
+def ple(c: PLE, p: P, row: Tensor, x: Tensor, lists: dict[str, Tensor]) -> Tensor:
+    """One task: all experts are its own or shared, and see the mixtures of the level before."""
+    n = c.experts + c.shared_experts
+    firsts = first_layer(p, "first", row, x, FIELDS + DENSE).reshape(n, -1)
+    gates = first_layer(p, "gates", row, x, FIELDS + DENSE)
+    own, shared = gates[:n], gates[n:]
+    name = "experts"
+    for level in range(c.levels):
+        experts = [hidden(p, f"{name}.each.{i}", firsts[i]) for i in range(n)]
+        task = gated(own, experts)
+        if level == c.levels - 1:
+            break
+        common, at = gated(shared, experts), f"levels.{level}"
+        below = [task] * c.experts + [common] * c.shared_experts
+        firsts = torch.stack([below[i] @ p[f"{at}.first.{i}"] for i in range(n)])
+        own, name = task @ p[f"{at}.gates.0"], f"{at}.experts"
+        if level < c.levels - 2:
+            shared = common @ p[f"{at}.gates.1"]
+    return tower(p, task)
 
 
 def two_tower(c: TwoTower, p: P, row: Tensor, x: Tensor, lists: dict[str, Tensor]) -> Tensor:
@@ -322,6 +380,9 @@ REFERENCES: dict[type[ModelConfig], Reference] = {
     DIN: din,
     DICM: dicm,
     DIEN: dien,
+    SharedBottom: shared_bottom,
+    MMoE: mmoe,
+    PLE: ple,
     TwoTower: two_tower,
 }
 

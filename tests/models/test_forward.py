@@ -16,7 +16,8 @@ from livectr.models.inputs import Gathered, Ragged
 from tests.models.examples import CONTENT_EXAMPLES, DENSE, EXAMPLES, FIELDS, dicm
 from tests.models.inputs import Inputs, build
 
-PLAIN = ("PNN inner", "PNN outer", "DCN", "FLEN", "xDeepFM", "AutoInt", "AutoInt+", "TwoTower")
+MULTI_TASK = ("SharedBottom", "MMoE", "MMoE, linear", "PLE", "CGC")
+PLAIN = (*MULTI_TASK, "PNN inner", "PNN outer", "DCN", "FLEN", "xDeepFM", "AutoInt", "AutoInt+", "TwoTower")
 """Models that only torch's operations compute."""
 CONFIGS: dict[str, ModelConfig] = {
     **{name: example[0] for name, example in (EXAMPLES | CONTENT_EXAMPLES).items()},

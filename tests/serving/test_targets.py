@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -12,16 +13,18 @@ import pytest
 import livectr
 from livectr.cli import main
 from livectr.client.clients import RankClient
+from livectr.ingest.pipeline import Pipeline
 from livectr.serving.app import App
 from livectr.store.targets import after_click, probability
-from tests.serving import targets_pipeline
+from tests.serving import multi_task_pipeline, targets_pipeline
 from tests.serving.display_logs import write_logs
 from tests.serving.display_requests import ADS, CONTEXT, POSITIONS
 from tests.serving.display_world import World
-from tests.serving.targets_pipeline import pipeline
 
 
+@pytest.mark.parametrize("file", [targets_pipeline, multi_task_pipeline], ids=["own rows", "shared rows"])
 def test_replies_have_the_probabilities_of_the_checkpoints_heads(
+    file: ModuleType,
     tmp_path: Path,
     redis_url: str,
     world: World,
@@ -30,6 +33,7 @@ def test_replies_have_the_probabilities_of_the_checkpoints_heads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In the order of the reply, whatever the bids; the reference scorer computes them by itself."""
+    pipeline: Pipeline = file.pipeline
     write_logs(tmp_path / "logs", world, 2_000)
     trained = livectr.train(
         pipeline,
@@ -37,6 +41,7 @@ def test_replies_have_the_probabilities_of_the_checkpoints_heads(
         checkpoint=tmp_path / "checkpoint",
         publish=redis_url,
         batch_size=64,
+        batch_min=32,
         threads=1,
     )
     assert trained.report.targets.keys() == {"order", "seen"} and not trained.report.heads
@@ -55,7 +60,7 @@ def test_replies_have_the_probabilities_of_the_checkpoints_heads(
         by_candidate[1, list(reply.index)] = bid.probability
         np.testing.assert_array_equal(*by_candidate)
     words = ["--server", app.server.address, "--redis", redis_url, "--requests", "6", "--json"]
-    words += ["--pipeline", str(targets_pipeline.__file__), "--checkpoint", str(tmp_path / "checkpoint")]
+    words += ["--pipeline", str(file.__file__), "--checkpoint", str(tmp_path / "checkpoint")]
     assert main(["query", "verify", *words]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["equal"] == 12 and facts["largest_pctr_difference"] < 1e-5

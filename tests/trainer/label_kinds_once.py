@@ -11,7 +11,7 @@ import numpy as np
 from livectr.ingest.language.streams import Label, Stream, label_join
 from livectr.ingest.language.targets import Target
 from livectr.ingest.pipeline import Pipeline
-from livectr.models import LR, ModelConfig
+from livectr.models import LR, PLE, MMoE, ModelConfig, SharedBottom
 from livectr.trainer.run import TrainOptions, train
 
 WINDOWS = {"click": 20_000, "cart": 5_000, "order": 200_000}
@@ -73,6 +73,14 @@ def write_shop(root: Path, rows: int) -> str:
     return f"file:{root}"
 
 
-def main(options: str) -> None:
-    """Train; the options are JSON."""
-    train(shop(), TrainOptions(**json.loads(options)))
+MODELS = {
+    "LR": LR(),
+    "SharedBottom": SharedBottom(dim=8, hidden=(32, 16), tower=(8,)),
+    "MMoE": MMoE(dim=8, experts=3, hidden=(16,), tower=()),
+    "PLE": PLE(dim=8, experts=1, shared_experts=2, hidden=(16, 8), tower=(8,)),
+}
+
+
+def main(options: str, model: str = "LR") -> None:
+    """Train; the options are JSON, the model a name of `MODELS`."""
+    train(shop(MODELS[model]), TrainOptions(**json.loads(options)))

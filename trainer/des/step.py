@@ -46,6 +46,7 @@ from livectr.models.base import CTRModel, ModelConfig
 from livectr.models.configs import model_configs
 from livectr.models.layers import index_on
 from livectr.models.losses import LATE, LOSSES, Lesson, Loss, weighted_cross_entropy
+from livectr.models.multi_task import TaskModel, TrunkModel
 from livectr.models.precision import arithmetic_name, precision
 from livectr.system.errors import ConfigError
 from livectr.trainer import telemetry
@@ -599,8 +600,16 @@ class DesStep:
         aggregated, inputs = strategy.aggregate(leaves, batch)
         vectors = {} if self.ams is None else self.ams.forward(content)  # last: a thread reads meanwhile
         number, logits, losses = {name: f for f, name in enumerate(self.spec.fields)}, {}, []
+        towers: dict[str, list[Tensor]] = {}
         for (role, model), part in zip(models.items(), aggregated, strict=True):
             gathered = inputs.of_role(self.spec.gathers[role], self.spec.slices[role], number, vectors)
+            if isinstance(model, TrunkModel):
+                towers[role] = model.inputs(part)
+                logits[role] = model.logits(towers[role])
+                continue
+            if isinstance(model, TaskModel):
+                logits[role] = model.logits(towers[model.trunk])
+                continue
             logits[role], loss = model.finish_with_loss(part, gathered, label)
             losses += [] if loss is None else [loss]
         return logits, losses

@@ -1,0 +1,13 @@
+"""The display pipeline with targets beside the click, whose heads share rows and experts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from livectr.models import PLE
+from tests.serving import targets_pipeline
+
+pipeline = replace(
+    targets_pipeline.pipeline,
+    rank=PLE(dim=8, hidden=(16, 8), tower=(4,), experts=1, shared_experts=2),
+)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, TypeVar
+from weakref import WeakMethod
 
 from grpc import StatusCode
-from prometheus_client import REGISTRY, Counter, Gauge, Histogram
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram, Metric
+from prometheus_client.registry import Collector
 
 from livectr.serving.canary import SIDE
 from livectr.serving.errors import AnswerError
@@ -23,6 +25,26 @@ REQUEST_BOUNDS_S = (
     *(0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.0065, 0.008, 0.01, 0.0125, 0.015, 0.02),
     *(0.03, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5),
 )
+
+SOURCES: list[WeakMethod[Callable[[], None]]] = []
+"""Methods that count what compiled calls have counted, before metrics are shown."""
+
+
+class _Sources(Collector):
+    """Collector of nothing, the first in turn: it lets `SOURCES` count."""
+
+    def collect(self) -> Iterable[Metric]:
+        """Let the sources count; there is nothing to show."""
+        for source in list(SOURCES):
+            count = source()
+            if count is None:
+                SOURCES.remove(source)
+            else:
+                count()
+        return ()
+
+
+REGISTRY.register(_Sources())
 
 Kind = TypeVar("Kind", Gauge, Counter, Histogram)
 

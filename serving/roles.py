@@ -48,6 +48,7 @@ def _rank_method(ranker: Ranker) -> Method[Any]:
         ranker.schema.reader.read,
         ranker.rank,
         role="rank",
+        plain=None if ranker.plain is None else ranker.plain.answers,
         columns=ranker.schema.columns,
     )
 

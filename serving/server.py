@@ -16,6 +16,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from livectr.kernels.request.answer import Answers
 from livectr.serving import metrics, tracing
 from livectr.serving.access.gate import CallPool, Gate
 from livectr.serving.access.tokens import Tokens
@@ -57,6 +58,7 @@ class Method(Generic[Req]):
         admitted: whether calls take a place of admission and count in the request metrics.
         role: label of these metrics; empty: the server's role.
         columns: that a request may or must hold.
+        plain: answers plain requests without the interpreter; None: `handle` answers all.
     """
 
     service: str
@@ -66,6 +68,7 @@ class Method(Generic[Req]):
     admitted: bool = True
     role: str = ""
     columns: Mapping[str, ColumnSpec] = field(default_factory=dict)
+    plain: Answers | None = None
 
     @property
     def path(self) -> str:
@@ -170,10 +173,13 @@ class Server:
             raise ConfigError(f"cannot listen on {transport.listen}: choose a free HOST:PORT") from error
 
     def _unary(self, method: Method[Req]) -> grpc.RpcMethodHandler:
-        role, most = method.role or self.role, self._max_message_bytes
+        return grpc.unary_unary_rpc_method_handler(self._handler(method))
+
+    def _handler(self, method: Method[Req]) -> Callable[[bytes, Any], bytes]:
+        role, most, plain = method.role or self.role, self._max_message_bytes, method.plain
 
         def handle(raw: bytes, context: grpc.ServicerContext) -> bytes:
-            code, size, placed = "OK", len(raw), False
+            code, size, placed, observed = "OK", len(raw), False, False
             began = time.perf_counter()
             REQUEST_ID.set("")  # threads are used again
             SIDE.set(STABLE)
@@ -184,7 +190,13 @@ class Server:
                 if method.admitted:
                     self._admission.enter(call.deadline, size, call.is_active)
                     placed = True
-                    call.ends.append(("wait", time.perf_counter()))
+                    placed_at = time.perf_counter()
+                    if plain is not None:
+                        answered = plain.answer(raw, call.deadline, began, placed_at)
+                        if answered is not None:
+                            observed = True
+                            return answered
+                    call.ends.append(("wait", placed_at))
                     CALL.set(call)
                 request: Any = method.read(raw)
                 if method.admitted:
@@ -206,11 +218,11 @@ class Server:
                 if placed:
                     self._admission.leave(size)
                     CALL.set(NO_CALL)
-                if method.admitted:
+                if method.admitted and not observed:
                     call.observe(code)
             raise AssertionError("abort raises")
 
-        return grpc.unary_unary_rpc_method_handler(tracing.traced(handle, method.service, method.name))
+        return tracing.traced(handle, method.service, method.name)
 
 
 def _server_options(transport: Transport) -> list[tuple[str, int]]:

@@ -118,7 +118,13 @@ class Sides:
     def methods(self) -> list[Method[Any]]:
         """Methods of the role, each answered by the side that is picked for its request."""
         pairs = zip(*(side.role.methods for side in self.all), strict=True)
-        return [replace(of_sides[0], handle=functools.partial(self._answer, of_sides)) for of_sides in pairs]
+        plain = (
+            {} if self.canary is None else {"plain": None}
+        )  # with a canary, a side is drawn for each request
+        return [
+            replace(of_sides[0], handle=functools.partial(self._answer, of_sides), **plain)
+            for of_sides in pairs
+        ]
 
     def follow(self) -> None:
         """Begin to follow the canary's versions; no error of its namespace reaches the server."""

@@ -76,6 +76,12 @@ class Series(Counts):
         self.listed: list[float] = bounds.tolist()
         self.counts: list[int] = [0] * (len(bounds) + 1)  # a number of an array takes longer to change
 
+    def add(self, counts: I64, total: float) -> None:
+        """Add values that are counted already; see `Counts.add`."""
+        with self.lock:
+            self.counts = [before + more for before, more in zip(self.counts, counts.tolist(), strict=True)]
+            self.sum += total
+
     def observe(self, value: float, times: int = 1) -> None:
         """Add a value, so many times."""
         place = bisect_left(self.listed, value)
@@ -91,12 +97,12 @@ class LabelledHistogram(Collector):
         name: of the metric.
         help: of the metric.
         labels: names.
-        bounds: rising upper bounds.
+        bounds: rising upper bounds, an attribute, too.
     """
 
     def __init__(self, name: str, help: str, labels: Sequence[str], bounds: Sequence[float]) -> None:
         self._name, self._help, self._labels = name, help, labels
-        self._bounds: F64 = np.array(bounds, np.float64)
+        self.bounds: F64 = np.array(bounds, np.float64)
         self._series: dict[tuple[str, ...], Series] = {}
 
     def labels(self, *values: str) -> Series:
@@ -104,7 +110,7 @@ class LabelledHistogram(Collector):
         return self._series.get(values) or self._begin(values)
 
     def _begin(self, values: tuple[str, ...]) -> Series:
-        return self._series.setdefault(values, Series(self._bounds))
+        return self._series.setdefault(values, Series(self.bounds))
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
         """Metrics in the form of prometheus_client."""

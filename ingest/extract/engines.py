@@ -66,6 +66,11 @@ class Engine:
         names = ("extract", "gather", "gather_shared")
         #: of these functions, for compiled calls
         self.addresses = tuple(ctypes.cast(library[f"{prefix}{name}"], pointer).value for name in names)
+        #: of the functions that make and free memory of calls, and of their argument
+        self.context_calls = (
+            *(ctypes.cast(library[f"{prefix}{name}"], pointer).value or 0 for name in ("create", "destroy")),
+            address(words),
+        )
         #: "calls" or "fused"
         self.name: Literal["calls", "fused"] = "calls" if prefix else "fused"
         #: seconds of all calls; where threads add at once, some may be missing

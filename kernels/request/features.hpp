@@ -65,4 +65,8 @@ extern "C" {
 
 // Features of a request, unless the call has them. Returns an outcome, which the call keeps, or a negative Failure.
 int64_t features_answer(livectr::request::FeatureCall* call);
+
+// Memory of calls, one at a time. Null: there was none.
+livectr::request::FeatureMemory* features_memory_new();
+void features_memory_delete(livectr::request::FeatureMemory* memory);
 }

@@ -9,6 +9,8 @@
 extern "C" int64_t fields_infer(const void* fields, const int32_t* offsets, const int64_t* keys, int64_t nnz,
                                 const int32_t* block_of, int64_t blocks, const int64_t* rows, int32_t zeros,
                                 float* out);
+extern "C" int64_t fields_census(const void* fields, const int64_t* ends, int64_t count, const int64_t* keys,
+                                 int64_t* fresh);
 
 namespace livectr::request {
 
@@ -123,6 +125,28 @@ struct VersionTables {
         if (!current) return SUPERSEDED;
         if (missing == -1) return NO_MEMORY;
         return missing < 0 ? BAD_FEATURES : missing ? MISSING_ROWS : DONE;
+    }
+
+    // Counts the keys of the fields that are looked up: all of them in keys[shared + own], and in `fresh` those whose row is
+    // missing, or was restored and has not changed since. Returns the number of unique keys that have a row; -1: nothing
+    // was counted, because the rows are of another version or a writer has them.
+    int64_t census(const FeatureCall& features, int64_t* keys, int64_t* fresh) const {
+        const int64_t fields = shared + own, own_cells = own * features.rows;
+        const int64_t first = features.shared_offsets[shared], last = features.own_offsets[own_cells];
+        Arena& arena = memory_of(features);
+        auto* const ends = arena.take<int64_t>(fields + 1);
+        auto* const all = arena.take<int64_t>(first + last);
+        std::copy_n(features.shared_offsets, shared, ends);
+        for (int64_t f = 0; f <= own; ++f) ends[shared + f] = first + features.own_offsets[f * features.rows];
+        std::copy_n(features.shared_keys, first, all);
+        std::copy_n(features.own_keys, last, all + first);
+        for (int64_t f = 0; f < fields; ++f) keys[f] = ends[f + 1] - ends[f];
+        std::fill_n(fresh, fields, 0);
+        if (!lock->try_read()) return -1;
+        const int64_t unique =
+            lock->version == version && tables ? fields_census(tables, ends, fields, all, fresh) : -1;
+        lock->end_read();
+        return unique;
     }
 };
 

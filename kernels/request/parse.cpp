@@ -6,23 +6,9 @@
 //      context, and one of the candidates
 //
 // The memory returns to the schema's pool when the caller and the last array that was handed over release it.
-#include "request/memory.hpp"
+#include "request/parse.hpp"
 
 namespace livectr::request {
-
-// Result of a request, all of 8 bytes; `_Head` of parse.py. Places count from the first byte of the request.
-struct Head {
-    int64_t code, part, name_at, name_size, a, b;
-    int64_t id_at, id_size, side_at, side_size, bid_column_at, bid_column_size;
-    uint64_t version;
-    int64_t explain, top_k, prerank_k, contents;
-    int64_t size, time, timed;  // candidates; time of the request, if it has one
-    int64_t items_kind, items_size, items_longest, excluded_kind, excluded_size, excluded_longest;
-    ArrowArray *context, *candidates, *items, *excluded;  // null: no columns
-    ArrowArray **context_columns, **candidate_columns;    // of the schema's columns; null: it is not there
-    const double* bids;                                   // [size]; null: the request has no candidates
-    Lent* memory;                                         // of all arrays, the caller's to drop; null after an error
-};
 
 class Parser {
   public:
@@ -224,8 +210,6 @@ void request_item_column(RequestParser* parser, const char* name, int64_t bytes)
     parser->schema.item_column.assign(name, size_t(bytes));
 }
 
-// Parses data[0, bytes). parts: uint8[columns], the Part that each column is in. The head's memory is the caller's to
-// drop; arrays do not point into the data.
 void request_parse(const RequestParser* parser, const uint8_t* data, int64_t bytes, Head* head, uint8_t* parts) {
     using namespace livectr::request;
     *head = {};
@@ -263,7 +247,7 @@ void request_parse(const RequestParser* parser, const uint8_t* data, int64_t byt
         head->memory = lent.release();
     } catch (const std::bad_alloc&) {
         *head = {};
-        head->code = NO_MEMORY;
+        head->code = NO_ROOM;
     }
 }
 

@@ -50,7 +50,7 @@ class Code(IntEnum):
     """
 
     GOOD = 0
-    NO_MEMORY = 1
+    NO_ROOM = 1
     DAMAGED = 2
     LONG_STRING = 3  # bytes
     NO_CANDIDATES = 4
@@ -310,6 +310,9 @@ class RequestParser:
         names: of columns that requests may have, too; they are not read.
         item_column: name of the column that no request may have, because the server fills it in.
         kind: class of its requests.
+
+    Attributes:
+        handle: of the parser, for compiled calls.
     """
 
     def __init__(
@@ -329,7 +332,7 @@ class RequestParser:
         self._schemas: dict[tuple[bytes, Part], pa.Schema] = {}
         self._library = _library()
         self.drop = _quick_calls().request_drop
-        self._handle = self._library.request_new(
+        self.handle = self._library.request_new(
             ctypes.byref(
                 _Settings(
                     *(rules.candidates, rules.list, rules.string_bytes, "candidates" in numbers),
@@ -339,12 +342,12 @@ class RequestParser:
                 )
             )
         )
-        weakref.finalize(self, self._library.request_delete, self._handle)
+        weakref.finalize(self, self._library.request_delete, self.handle)
         for column in columns:
             self._add(column)
         for name in names:
-            self._library.request_name(self._handle, name.encode(), len(name.encode()))
-        self._library.request_item_column(self._handle, item_column.encode(), len(item_column.encode()))
+            self._library.request_name(self.handle, name.encode(), len(name.encode()))
+        self._library.request_item_column(self.handle, item_column.encode(), len(item_column.encode()))
 
     def parse(self, raw: bytes) -> ParsedRequest:
         """Parse a request.
@@ -353,8 +356,8 @@ class RequestParser:
             MemoryError: no memory.
         """
         head, parts = _Head(), self._parts()
-        self._library.request_parse(self._handle, raw, len(raw), ctypes.byref(head), parts)
-        if head.code == Code.NO_MEMORY:
+        self._library.request_parse(self.handle, raw, len(raw), ctypes.byref(head), parts)
+        if head.code == Code.NO_ROOM:
             raise MemoryError("no memory for the columns of a request")
         return self._kind(raw, head, bytes(parts), self)
 
@@ -388,7 +391,7 @@ class RequestParser:
 
     def _add(self, column: RequestColumn) -> None:
         name, (options, text) = column.name.encode(), options_of(column)
-        self._library.request_column(self._handle, name, len(name), ctypes.byref(options), text)
+        self._library.request_column(self.handle, name, len(name), ctypes.byref(options), text)
 
 
 def options_of(column: RequestColumn) -> tuple[ctypes.Structure, bytes]:

@@ -13,7 +13,7 @@ namespace livectr::request {
 // Codes of errors; `Code` of parse.py, whose users have a sentence for each.
 enum Code : int64_t {
     GOOD,
-    NO_MEMORY,
+    NO_ROOM,
     DAMAGED,
     LONG_STRING,
     NO_CANDIDATES,

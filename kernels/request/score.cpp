@@ -69,6 +69,8 @@ struct livectr::request::Snapshot {
     std::vector<double> log_weights{};  // of all heads; empty: there is no mixture
 };
 
+const livectr::request::VersionTables& livectr::request::tables_of(const Snapshot& snapshot) { return snapshot.tables; }
+
 namespace {
 
 // Vectors of the rows' own fields and of the shared fields.

@@ -7,6 +7,8 @@ namespace livectr::request {
 
 struct Snapshot;
 
+const VersionTables& tables_of(const Snapshot& snapshot);
+
 // Arguments and results, all of 8 bytes; score.py's `_Words`.
 struct Scoring {
     FeatureCall* features;

@@ -41,7 +41,7 @@ class Admission:
         self.max_active = max_active
         self.max_waiting = max_waiting
         self._max_wait_s = min(max_wait_s, LONGEST_WAIT_S)
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._active = 0
         self._waiting = 0
         self._bytes = 0
@@ -90,10 +90,10 @@ class Admission:
         with self._lock:
             if deadline is not None and deadline <= time.monotonic():
                 raise DeadlineError("the deadline had passed when the request arrived")
-            if self._bytes + size > self._max_bytes:
+            if self._bytes + size > self.max_bytes:
                 raise OverloadError(
                     f"requests of {self._bytes} bytes are computing or waiting; with the {size} of this one "
-                    f"they would be more than max_active_bytes, {self._max_bytes}"
+                    f"they would be more than max_active_bytes, {self.max_bytes}"
                 )
             # First come, first served: a new request takes a free place only when no request waits for it.
             if self._active < self.max_active and self._waiting == 0:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -101,6 +101,7 @@ class LookupRows:
         self.ttl_s = ttl_s
         self._max_rows = max_rows
         self._tables: dict[str, LookupTable] = {}
+        self._moved: list[Callable[[], None]] = []
         self._swaps = 0
         """Number of calls of `changed`: a row that was read before the last call may be old."""
         self._moving: set[str] = set()
@@ -121,6 +122,10 @@ class LookupRows:
                     table.expire(None)
                 elif LOOKUP + topic in tables:
                     table.expire(tables[LOOKUP + topic])
+
+    def on_moved(self, moved: Callable[[], None]) -> None:
+        """Call `moved` when a table is no longer one of `tables`."""
+        self._moved.append(moved)
 
     def tables(self, lookups: Sequence[Lookup | LookupQuery]) -> list[LookupTable]:
         """Rows in memory of the tables of some look-ups."""
@@ -207,10 +212,11 @@ class LookupRows:
             values = [values[place] for place in places.tolist()]
             table.put(keys[places], values, when.now if when.swaps == self._swaps else NEVER)
             found = FoundRows(table, table.find(query.keys)[0])
-        topic = query.table.topic
+        topic, dropped = query.table.topic, False
         with self._lock:  # the request continues with its table, which is garbage after it
             if sum(map(len, self._tables.values())) > self._max_rows + len(self._tables) or table.full:
                 self._tables.clear()
+                dropped = True
             move = table.crowded and self._tables.get(topic) is table and topic not in self._moving
             if move:
                 self._moving.add(topic)
@@ -222,8 +228,12 @@ class LookupRows:
                         moved.expire(None)
                     if self._tables.get(topic) is table:
                         self._tables[topic] = moved
+                        dropped = True
             finally:
                 self._moving.discard(topic)
+        if dropped:
+            for listener in self._moved:
+                listener()
         return found
 
 

@@ -154,13 +154,16 @@ class RequestReader:
 
     Args:
         kind: class of the message.
+
+    Attributes:
+        parser: of the requests' bytes.
     """
 
     def __init__(self, kind: type[Message], layout: RequestLayout) -> None:
         self.kind, self.layout = kind, layout
         stream, limits = layout.stream, layout.limits
         units = [] if stream.time_unit is not None else list(LIKELY.values())
-        self._parser = RequestParser(
+        self.parser = RequestParser(
             {field.name: field.number for field in kind.DESCRIPTOR.fields if field.name in ROLES},
             [_column(spec, layout) for spec in layout.columns.values()],
             [name for name in stream.columns if name not in {*layout.columns, layout.item_column}],
@@ -173,7 +176,7 @@ class RequestReader:
 
     def read(self, raw: bytes) -> Request:
         """Read the bytes of a request. Raises RequestError if they are no message of its kind."""
-        request = self._parser.parse(raw)
+        request = self.parser.parse(raw)
         if request.code == Code.DAMAGED:
             raise damaged(self.layout.message)
         assert isinstance(request, Request)

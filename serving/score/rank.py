@@ -23,7 +23,7 @@ from livectr.kernels.network.reply import ReplyPacker, probabilities
 from livectr.kernels.request.parse import Code
 from livectr.kernels.request.score import Revenues, ScoreCall, Snapshot
 from livectr.protos import livectr_pb2 as pb
-from livectr.serving import metrics
+from livectr.serving import metrics, tracing
 from livectr.serving.calls import RequestCall
 from livectr.serving.canary import SIDE
 from livectr.serving.limits import RequestLimits
@@ -39,6 +39,7 @@ from livectr.serving.score.item_features import PlanPart, split_plan
 from livectr.serving.score.item_stage import ItemStage
 from livectr.serving.score.look_up import VersionLookup, at_one_version
 from livectr.serving.score.one_call import Asking, score_candidates
+from livectr.serving.score.plain import PlainRanks
 from livectr.serving.score.plan_stages import PlanStages, Sources
 from livectr.serving.score.rank_scorer import RankScorer, rank_scorer
 from livectr.serving.served.log import ServedLog
@@ -115,6 +116,7 @@ class Ranker:
 
     Attributes:
         served: log of what is served; None: none is kept.
+        plain: answers plain requests without the interpreter; None: each request is logged or traced here.
     """
 
     def __init__(
@@ -148,6 +150,9 @@ class Ranker:
         self._pack = ReplyPacker(*_RANKED)
         self._revenues = Revenues(self._pack, metrics.SERVED_PCTR.bounds)
         self.served = ServedLog.of(pipeline, options)
+        self.plain: PlainRanks | None = None
+        if self.served is None and tracing.TRACER is None:
+            self.plain = PlainRanks(pipeline, follower, self.schema.reader, rows, self._revenues)
 
     def rank(self, request: Request, call: RequestCall) -> Reply:
         """Answer a RankRequest: parse → enrich → extract → look up → score.
@@ -234,6 +239,8 @@ class Ranker:
         )
         logits, reply = (_NO_LOGITS, scored.reply()) if bids else (scored.logits, b"")
         lines = None if bids else scored.lines
+        if self.plain is not None and bids and select is None and isinstance(query.columns, Request):
+            self.plain.offer(query.columns, lookup, scorer, plan, run, items)
         read, read_at = plan.features.end(run)
         call.read_live(read_at, version.manifest.created_ms)
         complete, size = complete and lookup.complete and read, query.columns.size

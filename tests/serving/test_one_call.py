@@ -18,8 +18,6 @@ import pytest
 
 from livectr.client.clients import RankClient, column_of
 from livectr.ingest.pipeline import Pipeline
-from livectr.models.configs import model_configs
-from livectr.models.roles import row_segments
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving.app import App
 from livectr.serving.calls import RequestCall
@@ -34,12 +32,11 @@ from livectr.serving.score.recommend import recommender as recommenders
 from livectr.serving.score.tower_scorer import TowerScorer
 from livectr.serving.version.follower import VersionFollower
 from livectr.serving.version.near_cache import SupersededError
-from livectr.trainer.des.step import DesStep
 from tests.serving import content_world
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_requests import ADS, CONTEXT, POSITIONS, in_request_order, sigmoid
 from tests.serving.display_world import HISTORY, NOW_MS, World, publication
-from tests.serving.publication import Publication
+from tests.serving.plain_pipeline import NO_HISTORY, publish_plain
 from tests.waiting import left_s
 
 MOST_CALLS = 26
@@ -47,18 +44,11 @@ MOST_CALLS = 26
 
 Those that read histories are not counted.
 """
-MOST_FROM_BYTES = 40
+MOST_FROM_BYTES = 7
 """The same from gRPC's handler, which gets the request's bytes, to its return; histories are not read."""
 MOST_OF_FUNNEL = 151
 """The same of a request for recommendations; histories are not read."""
-HANDLER = "Server._unary.<locals>.handle"
-NO_HISTORY = Pipeline(
-    pipeline.log,
-    sparse={name: node for name, node in pipeline.plan.sparse.items() if name != "behaviors"},
-    dense=pipeline.plan.dense,
-    rank=pipeline.rank,
-    items=pipeline.items,
-)
+HANDLER = "Server._handler.<locals>.handle"
 
 
 @contextmanager
@@ -225,12 +215,7 @@ class Calls:
 def test_few_calls_of_python_from_the_bytes_of_a_request(
     redis_url: str, world: World, serve: Callable[..., App]
 ) -> None:
-    step = DesStep(NO_HISTORY, seed=1)
-    segments = tuple((s.name, s.dim) for s in row_segments(model_configs(NO_HISTORY)))
-    published = Publication(redis_url, NO_HISTORY.fingerprint, segments, seed=1)
-    published.lookup_rows("users", world.users)
-    published.lookup_rows("ads", world.ads)
-    published.publish({name: t.export(state=False) for name, t in step.tables.items()}, step.weights())
+    publish_plain(redis_url, world)
     calls = Calls()
     threading.setprofile(calls)  # of threads that begin from here on
     try:

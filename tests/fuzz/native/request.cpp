@@ -96,7 +96,7 @@ FUZZ_TARGET(request) {
     Head head;
     uint8_t parts[COLUMNS] = {};
     request_parse(&parser, message.data(), message.size, &head, parts);
-    REQUIRE(head.code >= GOOD && head.code <= NEGATIVE_BID && head.code != NO_MEMORY);
+    REQUIRE(head.code >= GOOD && head.code <= NEGATIVE_BID && head.code != NO_ROOM);
     check_inside(head.name_at, head.name_size, message.size);
     check_inside(head.id_at, head.id_size, message.size);
     check_inside(head.side_at, head.side_size, message.size);

@@ -136,8 +136,9 @@ fuzz() {  # atheris, and a view of .venv's packages: torch is not installed agai
         fi
     fi
     [ -x .venv-fuzz/bin/python ] || .venv/bin/python -m venv .venv-fuzz
-    packages .venv-fuzz atheris
     site=$(.venv-fuzz/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    rm -f "$site/venv.pth"  # pip would take .venv's uv for one of this environment
+    packages .venv-fuzz atheris
     .venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > "$site/venv.pth"
     touch .venv-fuzz/ready
 }

@@ -14,13 +14,15 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from livectr.kernels.runtime.compiler import cache_folder
 from livectr.system.errors import ConfigError, LiveCTRError
 from tests.fuzz import native_programs as native
+from tests.fuzz import sanitized
 from tests.fuzz.targets import CORPUS, TARGETS, Target
 
 ROOT = Path(__file__).parents[2]
@@ -59,46 +61,79 @@ def run(target: Target, seconds: int) -> Result:
     inputs, findings = folder / "inputs", folder / "findings"
     for each in (inputs, findings):
         each.mkdir(parents=True, exist_ok=True)
-    if target.native:
-        command = [str(native.fuzzer(target.name))]
-    elif PYTHON.exists():
-        command = [str(PYTHON), "-m", "tests.fuzz.python_target", target.name]
-    else:
-        raise ConfigError(_NO_ATHERIS)
-    runs, edges, began = 0, 0, time.monotonic()
-    while True:
-        known = {*findings.iterdir()}
-        left = max(1, seconds - round(time.monotonic() - began))
-        words = (f"-max_total_time={left}", f"-max_len={target.most_bytes}", f"-artifact_prefix={findings}/")
-        done = _fuzzer([*command, *_LIMITS, *words, str(inputs), str(CORPUS / target.name)])
-        text = f"{done.stdout}\n{done.stderr}"
-        (folder / "report.txt").write_text(text)
-        counted = re.search(r"number_of_executed_units: *(\d+)", text)
-        runs += int(counted[1]) if counted else 0
-        edges = max([edges, *map(int, re.findall(r"\bcov: (\d+)", text))])
-        new = sorted({*findings.iterdir()} - known)
-        if not (done.returncode and new and new[0].name.startswith("timeout-") and _ends(command, new[0])):
-            break
-        new[0].unlink()
-    report = _last_words(text) if done.returncode else ""
+    with _fuzzer(target) as fuzzer:
+        runs, edges, began = 0, 0, time.monotonic()
+        while True:
+            known = {*findings.iterdir()}
+            left = max(1, seconds - round(time.monotonic() - began))
+            limits = (f"-max_total_time={left}", f"-max_len={target.most_bytes}")
+            words = (*_LIMITS, *limits, f"-artifact_prefix={findings}/", str(inputs))
+            status, text = fuzzer.run([*words, str(CORPUS / target.name)])
+            (folder / "report.txt").write_text(text)
+            counted = re.search(r"number_of_executed_units: *(\d+)", text)
+            runs += int(counted[1]) if counted else 0
+            edges = max([edges, *map(int, re.findall(r"\bcov: (\d+)", text))])
+            new = sorted({*findings.iterdir()} - known)
+            if not (status and new and new[0].name.startswith("timeout-") and fuzzer.ends(new[0])):
+                break
+            new[0].unlink()
+    report = _last_words(text) if status else ""
     return Result(target, runs, edges, time.monotonic() - began, report, new[0] if new else None)
 
 
-def _fuzzer(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["nice", "-n", "10", *command],
-        cwd=ROOT,
-        env={**os.environ, **native.ENVIRONMENT, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        errors="replace",
-    )
+@dataclass(frozen=True)
+class _Fuzzer:
+    """Program of a target.
+
+    Args:
+        command: without the words of libFuzzer.
+        variables: of its process, besides ours.
+        reports: folder that sanitizers write to; None: standard error has their reports.
+    """
+
+    command: Sequence[str]
+    variables: Mapping[str, str]
+    reports: Path | None = None
+
+    def run(self, words: Sequence[str], before: Sequence[str] = ()) -> tuple[int, str]:
+        """Run it with words of libFuzzer: its exit status, and what it has said."""
+        done = subprocess.run(
+            ["nice", "-n", "10", *before, *self.command, *words],
+            cwd=ROOT,
+            env={**os.environ, **native.ENVIRONMENT, **self.variables, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            errors="replace",
+        )
+        said = [done.stdout, done.stderr]
+        for file in sorted(self.reports.iterdir()) if self.reports else ():
+            if file.suffix != ".so":
+                said.append(file.read_text(errors="replace"))
+        return done.returncode, "\n".join(said)
+
+    def ends(self, given: Path) -> bool:
+        """Tell if an input ends within `_CPU_S` seconds of a core.
+
+        The fuzzer's own limit is by the clock, and a busy machine stops it for as long.
+        """
+        status, _ = self.run(["-timeout=0", str(given)], ["prlimit", f"--cpu={_CPU_S}"])
+        return not status
 
 
-def _ends(command: Sequence[str], given: Path) -> bool:
-    """Tell if an input ends within `_CPU_S` seconds of a core: the fuzzer's own limit is by the clock, and a
-    busy machine stops it for as long."""
-    return not _fuzzer(["prlimit", f"--cpu={_CPU_S}", *command, "-timeout=0", str(given)]).returncode
+@contextmanager
+def _fuzzer(target: Target) -> Iterator[_Fuzzer]:
+    """Fuzzer of a target. Raises as `run`."""
+    if target.native:
+        yield _Fuzzer([str(native.fuzzer(target.name))], {})
+        return
+    if not PYTHON.exists():
+        raise ConfigError(_NO_ATHERIS)
+    command = [str(PYTHON), "-m", "tests.fuzz.python_target", target.name]
+    if not target.sanitized:
+        yield _Fuzzer(command, {})
+        return
+    with sanitized.variables(PYTHON) as (variables, folder):
+        yield _Fuzzer(command, variables, folder)
 
 
 def _last_words(text: str) -> str:

@@ -2,7 +2,8 @@
 
 A target in Python is a function of the bytes of an input. Whatever it raises is a finding: it takes the
 errors that its reader may raise, and asserts what holds for the result. A target in C++ is a harness in
-`native/`: a report of a sanitizer is a finding, and so is a REQUIRE that does not hold.
+`native/`: a report of a sanitizer is a finding, and so is a REQUIRE that does not hold. It is one of a
+target in Python, too, whose kernels are `sanitized`.
 """
 
 from __future__ import annotations
@@ -30,12 +31,14 @@ class Target:
         module: module of `tests.fuzz` with the function `name`; "": a harness in C++.
         measured: modules, with those below them, whose branches guide the fuzzer.
         most_bytes: longest input.
+        sanitized: compiled kernels take the input, and have AddressSanitizer and UndefinedBehaviorSanitizer.
     """
 
     name: str
     module: str = ""
     measured: tuple[str, ...] = ()
     most_bytes: int = 1000
+    sanitized: bool = False
 
     @property
     def native(self) -> bool:
@@ -66,11 +69,11 @@ TARGETS: dict[str, Target] = {
         Target("protobuf_rows", "rows", _DECODE),
         Target("kafka_batches", "rows", ("livectr.ingest.sources.kafka_batches", *_DECODE), 1000),
         Target("log_files", "files", _FILES, 4000),
-        Target("rank_request", "requests", _REQUEST),
-        Target("rank_answer", "answers", (*_REQUEST[:2], "tests.fuzz.answers")),
-        Target("rank_lists", "answers", (*_REQUEST[:2], "tests.fuzz.answers")),
-        Target("prerank_request", "requests", _REQUEST),
-        Target("recommend_request", "requests", _REQUEST),
+        Target("rank_request", "requests", _REQUEST, sanitized=True),
+        Target("rank_answer", "answers", (*_REQUEST[:2], "tests.fuzz.answers"), sanitized=True),
+        Target("rank_lists", "answers", (*_REQUEST[:2], "tests.fuzz.answers"), sanitized=True),
+        Target("prerank_request", "requests", _REQUEST, sanitized=True),
+        Target("recommend_request", "requests", _REQUEST, sanitized=True),
         Target("json_request", "requests", ("livectr.serving.front", "tests.fuzz.requests")),
         Target("checkpoint_manifest", "checkpoints", ("livectr.trainer.checkpoint",), 2000),
         Target("checkpoint_tables", "checkpoints", ("livectr.trainer.checkpoint",), 1000),

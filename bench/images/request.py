@@ -34,7 +34,7 @@ from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.values import Values
 
 CANDIDATES = 400
-GOAL = 1 / 1.14
+GOAL = 1 / 1.2
 PAPERS_MS = 24, 21
 
 

@@ -15,7 +15,7 @@ from livectr.local.ports import free_ports
 from livectr.local.valkey import LocalRedis
 
 OUT = 32
-GOALS_MS = {50: None, 99: 25.0}
+GOALS_MS = {50: None, 99: 20.0}
 
 
 def rows(quick: bool) -> list[dict[str, object]]:

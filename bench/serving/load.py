@@ -2,7 +2,8 @@
 
     python -m bench.serving.load ADDRESS SEED SECONDS
 
-is a client of its own: it waits for a line, asks until its time is over, and prints its milliseconds as JSON.
+is a client of its own: it waits for a line, asks until its time is over, and prints its milliseconds and its
+CPU seconds as JSON.
 The clock starts when a client packs a request and stops when it has the parsed reply.
 """
 
@@ -14,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from http.client import HTTPConnection
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 import numpy as np
@@ -26,6 +27,8 @@ from livectr.protos import livectr_pb2_grpc as rpc
 
 IDLE_S = 1.0
 """Idle time after which a connection is not used again; uvicorn closes it after five seconds."""
+WARM_UPS = 20
+"""Requests of a client before its time begins."""
 F64 = NDArray[np.float64]
 Ask = Callable[[Request], tuple[float, F64]]
 """Milliseconds of a request, and probabilities f64[n] in the order of its ads."""
@@ -68,22 +71,40 @@ def http_client(address: str) -> Ask:
     return ask
 
 
-def line_client(process: subprocess.Popen[str]) -> Ask:
-    """Client of a process that takes JSON lines and measures itself."""
-    assert process.stdin is not None and process.stdout is not None
-    stdin, stdout = process.stdin, process.stdout
+def line_client(process: subprocess.Popen[str], time_name: str = "ms") -> Ask:
+    """Client of a process that takes JSON lines and measures itself; its replies have the time by a name."""
 
     def ask(request: Request) -> tuple[float, F64]:
-        stdin.write(request.json().decode() + "\n")
-        stdin.flush()
-        reply = json.loads(stdout.readline())
-        return reply["ms"], _in_order(reply["index"], reply["pctr"])
+        reply = told(process, request.json().decode())
+        return reply[time_name], _in_order(reply["index"], reply["pctr"])
 
     return ask
 
 
-def together(address: str, clients: int, seconds: float) -> tuple[float, F64]:
-    """Requests a second of several clients at once, each a process, and the milliseconds of each request."""
+def told(process: subprocess.Popen[str], line: str) -> Any:
+    """Reply of a process to a line."""
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(line + "\n")
+    process.stdin.flush()
+    return json.loads(process.stdout.readline())
+
+
+class Load(NamedTuple):
+    """Requests of several clients at once.
+
+    Args:
+        rate: requests a second.
+        ms: of each request.
+        cpu_s: CPU seconds of all clients.
+    """
+
+    rate: float
+    ms: F64
+    cpu_s: float
+
+
+def together(address: str, clients: int, seconds: float) -> Load:
+    """Ask from several clients at once, each a process."""
     command = [sys.executable, "-m", "bench.serving.load", address]
     started = [
         subprocess.Popen(
@@ -99,8 +120,9 @@ def together(address: str, clients: int, seconds: float) -> tuple[float, F64]:
         assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
-    times = [np.array(json.loads(process.communicate()[0])) for process in started]
-    return sum(map(len, times)) / seconds, np.concatenate(times)
+    found = [json.loads(process.communicate()[0]) for process in started]
+    ms = np.concatenate([np.array(client["ms"]) for client in found])
+    return Load(len(ms) / seconds, ms, sum(client["cpu_s"] for client in found))
 
 
 def _in_order(index: Sequence[int], pctr: Sequence[float]) -> F64:
@@ -109,23 +131,23 @@ def _in_order(index: Sequence[int], pctr: Sequence[float]) -> F64:
     return out
 
 
-def _client(address: str, seed: int, seconds: float) -> list[float]:
+def _client(address: str, seed: int, seconds: float) -> dict[str, Any]:
     ask, drawn = grpc_client(address), requests(200, seed + 100)
-    for request in drawn[:20]:
+    for request in drawn[:WARM_UPS]:
         ask(request)
     print("ready", flush=True)
     sys.stdin.readline()
     times: list[float] = []
+    cpu_s = time.process_time()
     end, i = time.perf_counter() + seconds, 0
     while time.perf_counter() < end:
         times.append(ask(drawn[i % len(drawn)])[0])
         i += 1
-    return times
+    return {"ms": times, "cpu_s": time.process_time() - cpu_s}
 
 
 def _main(address: str, seed: str, seconds: str) -> None:
-    found: Any = _client(address, int(seed), float(seconds))
-    print(json.dumps(found))
+    print(json.dumps(_client(address, int(seed), float(seconds))))
 
 
 if __name__ == "__main__":

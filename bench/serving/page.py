@@ -23,7 +23,7 @@ STAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     ),
     "protobuf": ("the same bytes", "protobuf alone", ("message",)),
     "wait": ("a place among `max_active`", "", ()),
-    "parse": ("16 columns and the bids", "ids and bids as NumPy arrays", ("columns",)),
+    "parse": ("10 columns and the bids", "ids and bids as NumPy arrays", ("columns",)),
     "enrich": ("the user's look-up row", "a round trip of one row to Redis", ("one row",)),
     "extract": ("keys of 11 fields of the context", "a copy of the keys", ("keys",)),
     "look_up": ("11 rows, 400 partial results of 1.2 kB", "a gather of these in NumPy", ("gather",)),

@@ -33,9 +33,14 @@ def serving(
     variables: Mapping[str, str] | None = None,
 ) -> Iterator[str]:
     """A server process of ours; its address."""
-    command = [sys.executable, "-m", "livectr", "serve", role, "--pipeline", pipeline_file]
-    with ready([*command, "--redis", url, "--listen", "127.0.0.1:0", *flags], variables) as address:
+    with ready(serve_command(role, url, pipeline_file, *flags), variables) as address:
         yield address
+
+
+def serve_command(role: str, url: str, pipeline_file: str, *flags: str) -> list[str]:
+    """Command of a server of ours."""
+    command = [sys.executable, "-m", "livectr", "serve", role, "--pipeline", pipeline_file]
+    return [*command, "--redis", url, "--listen", "127.0.0.1:0", *flags]
 
 
 @contextmanager

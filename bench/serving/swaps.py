@@ -34,7 +34,7 @@ from livectr.trainer.publish.values import Values
 from livectr.trainer.publish.version import VersionSnapshot
 
 EVERY_S, SHARE = 2.0, 0.01
-GOAL = 1 / 1.5
+GOAL = 1 / 1.3
 
 
 def rows(quick: bool) -> list[dict[str, object]]:

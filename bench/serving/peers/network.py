@@ -60,12 +60,22 @@ class Network:
             ads: rows of the ads, f32[n, F_ad, 17].
             bids: n values.
         """
-        visit = [table[context[name]] for name, table in self._visit.items()]
-        shared = np.concatenate([user.reshape(-1, FLOATS), np.stack(visit)])[None]
-        (pctr,) = self._session.run(["probability"], {"shared": shared, "own": ads})
+        pctr = self.probabilities(self.arrays(context, user, ads))
         ecpm = np.array(bids) * pctr
         order = np.argsort(-ecpm)
         return {"index": order.tolist(), "pctr": pctr[order].tolist(), "ecpm": ecpm[order].tolist()}
+
+    def arrays(self, context: Mapping[str, int], user: F32, ads: F32) -> dict[str, F32]:
+        """Inputs of the graph; arguments as of `rank`."""
+        visit = [table[context[name]] for name, table in self._visit.items()]
+        shared = np.concatenate([user.reshape(-1, FLOATS), np.stack(visit)])[None]
+        return {"shared": shared, "own": ads}
+
+    def probabilities(self, arrays: Mapping[str, F32]) -> F32:
+        """Probabilities f32[n] of the graph."""
+        (pctr,) = self._session.run(["probability"], dict(arrays))
+        out: F32 = pctr
+        return out
 
 
 def graph(weights: Mapping[str, F32]) -> bytes:

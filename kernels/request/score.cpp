@@ -65,8 +65,8 @@ struct livectr::request::Snapshot {
     bool items;  // some features are the items': their partial results are given, or computed from the rows' own
     Calibration calibration{};
     PooledReads pooled{};
-    std::vector<Head> others{};         // of a mixture, without features of items
-    std::vector<double> log_weights{};  // of all heads; empty: there is no mixture
+    std::vector<Head> others{};         // besides the network, without features of items
+    std::vector<double> log_weights{};  // of a mixture of all heads; empty: their logits are results
 };
 
 const livectr::request::VersionTables& livectr::request::tables_of(const Snapshot& snapshot) { return snapshot.tables; }
@@ -194,13 +194,12 @@ Outcome score(const Snapshot& of, Scoring& call) {
     const float* const* kept = of.items ? call.kept : nullptr;
     if (!forward_run(head.network, own, end - own, shared, end_of_shared - shared, kept, rows, logits))
         return NO_MEMORY;
-    if (!of.log_weights.empty()) {
-        auto* const others = arena.take<float>(int64_t(of.others.size()) * rows);
-        for (size_t h = 0; h < of.others.size(); ++h)
-            if (!run_head(of.others[h], features, tables, vectors, others + int64_t(h) * rows)) return NO_MEMORY;
-        mix(of.log_weights, others, rows, logits);
-    }
+    auto* const others = of.others.empty() ? nullptr : arena.take<float>(int64_t(of.others.size()) * rows);
+    for (size_t h = 0; h < of.others.size(); ++h)
+        if (!run_head(of.others[h], features, tables, vectors, others + int64_t(h) * rows)) return NO_MEMORY;
+    if (!of.log_weights.empty()) mix(of.log_weights, others, rows, logits);
     call.logits = logits;
+    call.others = of.log_weights.empty() ? others : nullptr;
     call.scored_at = livectr::SwapLock::seconds();
 
     float* const lines = of.calibration ? arena.take<float>(2 * rows) : nullptr;
@@ -247,7 +246,7 @@ Snapshot* snapshot_new(livectr::SwapLock* lock, int64_t version, const void* tab
     }
 }
 
-// Adds a head to a mixture; sizes and numbers as those of `Head`. Returns false without memory.
+// Adds a head beside the network; sizes and numbers as those of `Head`. Returns false without memory.
 bool snapshot_head(Snapshot* to, const Network* network, const int64_t* sizes, const int32_t* numbers) {
     try {
         to->others.emplace_back(network, sizes, numbers);

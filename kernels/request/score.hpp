@@ -33,6 +33,7 @@ struct Scoring {
     int64_t list, listed;  // that has too many pairs, and its vectors
     double total;          // of the probabilities
     double looked_up_at, scored_at;
+    const float* others;  // [heads, rows], logits of the heads that are not mixed; null: there are none
 };
 
 }  // namespace livectr::request

@@ -79,16 +79,17 @@ class Lines:
 
 
 @dataclass(frozen=True)
-class Mixture:
-    """Mixture of the probabilities of networks, the heads.
+class Heads:
+    """Networks beside that of a snapshot.
 
     Args:
-        weights: f64[1 + len(others)], that of the snapshot's own network first.
-        others: heads without features of items, and their inputs.
+        others: networks without features of items or lists, and their inputs.
+        weights: f64[1 + len(others)] of a mixture of probabilities, that of the snapshot's own network first;
+            None: each has logits of its own.
     """
 
-    weights: F64
     others: Sequence[tuple[ForwardNetwork, Reads]]
+    weights: F64 | None = None
 
 
 class Snapshot(CompiledSnapshot):
@@ -104,7 +105,7 @@ class Snapshot(CompiledSnapshot):
         reads: inputs of the network.
         lines: its calibration; None: it is not calibrated.
         pooled: lists that the network pools; None: it has no such inputs.
-        mixture: of the network and others; None: there is none.
+        heads: beside the network; None: there are none.
 
     Raises:
         ValueError: rows without the network's values.
@@ -120,7 +121,7 @@ class Snapshot(CompiledSnapshot):
         reads: Reads,
         lines: Lines | None = None,
         pooled: PooledReads | None = None,
-        mixture: Mixture | None = None,
+        heads: Heads | None = None,
     ) -> None:
         lists = () if pooled is None else pooled.lists
         sequences = sum(read.content is None for read in lists)
@@ -132,9 +133,9 @@ class Snapshot(CompiledSnapshot):
             lock.handle, version, tables.handle, network.handle, address(words), address(numbers), *arrays
         )
         calls = _library().snapshot_delete, _library().snapshot_score
-        super().__init__(handle, *calls, lock, tables, network, pooled, mixture)
-        if mixture is not None:
-            self._mix(mixture, tables)
+        super().__init__(handle, *calls, lock, tables, network, pooled, heads)
+        if heads is not None:
+            self._add(heads, tables)
         if pooled is not None:
             if tables.fields and reads.first + pooled.pooling.depth > tables.dim:
                 raise ValueError(f"rows of {tables.dim} values have no query from {reads.first} on")
@@ -143,14 +144,16 @@ class Snapshot(CompiledSnapshot):
             if not _library().snapshot_pool(handle, pooled.pooling.handle, address(words)):
                 raise MemoryError("no memory for the lists of a snapshot")
 
-    def _mix(self, mixture: Mixture, tables: FieldTables) -> None:
-        """Add the other heads."""
-        weights = contiguous(mixture.weights, np.float64, (1 + len(mixture.others),))
+    def _add(self, heads: Heads, tables: FieldTables) -> None:
+        """Add networks beside the own one."""
         done = True
-        for network, reads in mixture.others:
+        for network, reads in heads.others:
             sizes, numbers = np.array(_head_sizes(tables, network, reads), np.int64), reads.numbers
             done &= _library().snapshot_head(self.handle, network.handle, address(sizes), address(numbers))
-        if not (done and _library().snapshot_mix(self.handle, address(weights), len(weights))):
+        if heads.weights is not None:
+            weights = contiguous(heads.weights, np.float64, (1 + len(heads.others),))
+            done &= _library().snapshot_mix(self.handle, address(weights), len(weights))
+        if not done:
             raise MemoryError("no memory for the heads of a snapshot")
 
 
@@ -196,6 +199,7 @@ class _Words(ctypes.Structure):
         ("bytes", ctypes.c_int64),
         *((name, ctypes.c_int64) for name in ("list", "listed")),
         *((name, ctypes.c_double) for name in ("total", "looked_up_at", "scored_at")),
+        ("others", ctypes.c_void_p),
     )
 
 
@@ -260,6 +264,11 @@ class ScoreCall:
     def logits(self) -> F32:
         """Logits f32[rows]."""
         return copied(self.words.logits, np.float32, self._features.rows)
+
+    def others(self, heads: int) -> F32:
+        """Logits f32[heads, rows] of the networks beside the snapshot's own."""
+        rows = self._features.rows
+        return copied(self.words.others, np.float32, heads * rows).reshape(heads, rows)
 
     @property
     def lines(self) -> tuple[F32, F32] | None:

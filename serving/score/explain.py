@@ -25,7 +25,7 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving import metrics
 from livectr.serving.errors import OverloadError, RequestError
-from livectr.serving.score.hedge_scorer import HedgeScorer
+from livectr.serving.score.head_scorers import HedgeScorer
 from livectr.serving.score.inputs import FieldVectors, ModelInputs
 from livectr.serving.score.look_up import VersionLookup
 from livectr.serving.score.rank_scorer import RankScorer
@@ -86,7 +86,7 @@ class Explainer:
         metrics.EXPLAINED.inc(len(rows))
         heads = scorer if isinstance(scorer, HedgeScorer) else None
         return pb.Explanations(
-            heads=[] if heads is None else [role.removeprefix("rank.") for role in heads.heads],
+            heads=[] if heads is None else [role.removeprefix("rank.") for role in heads.roles],
             weights=[] if heads is None else heads.weights.tolist(),
             features=[*self._fields, *self._columns],
             fields=len(self._fields),

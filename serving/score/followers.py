@@ -11,7 +11,7 @@ from livectr.models.configs import model_configs
 from livectr.models.forward import ItemFeatures
 from livectr.serving import metrics
 from livectr.serving.options import ServeOptions
-from livectr.serving.score.hedge_scorer import scorer_of
+from livectr.serving.score.head_scorers import scorer_of
 from livectr.serving.score.item_features import item_features
 from livectr.serving.score.published import content_fields, value_layout
 from livectr.serving.score.tower_scorer import SIDES, TowerScorer, tower_features

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from livectr.ingest.extract.sharing import SharedFeatures
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.network.reply import ReplyPacker, probabilities
 from livectr.kernels.request.parse import Code
@@ -80,9 +81,10 @@ class RankScores(NamedTuple):
         version: number of the version.
         model: name of its ranking model.
         size: n.
-        logits: f32[n], of the model; none with a packed reply.
+        logits: f32[n], of the model; none with a packed reply, if nothing else needs them.
         complete: False if a row may be missing.
         inputs: of the model, all of them; None: they were not asked for.
+        features: of the candidates, all of them; None: they were not asked for.
         reply: fields of a packed reply, on the wire; empty: it is not packed yet.
         counts: i64[m + 1], click probabilities of a packed reply by the bounds of their histogram.
         total: sum of these probabilities.
@@ -100,11 +102,12 @@ class RankScores(NamedTuple):
     counts: I64 | None = None
     total: float = 0.0
     lines: tuple[F32, F32] | None = None
+    features: SharedFeatures | None = None
     targets: Mapping[str, F64] = MappingProxyType({})
 
     @property
     def pctr(self) -> F64:
-        """Click probabilities f64[n]; none with a packed reply."""
+        """Click probabilities f64[n]; none without logits."""
         return probabilities(self.logits, self.lines)
 
 
@@ -170,15 +173,17 @@ class Ranker:
         query, explain = self._query(request), request.explain
         call.ends.append(("parse", time.perf_counter()))
         logged = self.served is not None and self.served.wants(request.request_id)
-        whole = logged or explain > 0
 
         def answer(lookup: VersionLookup) -> tuple[RankScores, Any]:
-            scores = self.scores(lookup, query, call, request.bids_at, whole=whole)
+            if explain:
+                scores = self._in_stages(lookup, query, call, None)
+            else:
+                scores = self.scores(lookup, query, call, request.bids_at, logged=logged)
             if not explain:
                 return scores, None
             best = np.argsort(-request.bids * scores.pctr, kind="stable")[:explain].tolist()
             scorer = rank_scorer(lookup.version)
-            assert scores.inputs is not None  # they are whole
+            assert scores.inputs is not None
             explained = self._explainer.explain(
                 lookup, scorer, scores.inputs, (scores.logits, scores.lines), best
             )
@@ -205,7 +210,7 @@ class Ranker:
         call: RequestCall,
         bids: int = 0,
         *,
-        whole: bool,
+        logged: bool = False,
         select: Callable[[PlanStages, FeatureRun, Snapshot, ScoreCall], Asking] | None = None,
     ) -> RankScores:
         """Score candidates at a version: enrich → extract → look up → score.
@@ -215,7 +220,8 @@ class Ranker:
             query: parsed request.
             call: of the client.
             bids: address of f64[n], for a packed reply; 0: no reply is packed.
-            whole: the inputs are needed, too, with those of the items: their partial results are not enough.
+            logged: the features are needed, too, with those of the items: their partial results are not
+                enough.
             select: selects the candidates, which are `SelectedColumns`, in the same compiled call; it needs
                 `in_one_call`.
 
@@ -226,9 +232,9 @@ class Ranker:
         version, items = lookup.version, self._items
         scorer = version.scorers["rank"]
         assert isinstance(scorer, RankScorer)
-        if whole or (items is not None and not query.columns.has_candidate(items.column)):
+        if logged or (items is not None and not query.columns.has_candidate(items.column)):
             items = None  # no partial results
-        if whole or not scorer.in_one_call:
+        if not scorer.in_one_call:
             return self._in_stages(lookup, query, call, items)
         plan = self._whole if items is None else self._rest
         run = plan.features.begin(query.columns, scorer.statistics, query.row_name)
@@ -237,20 +243,25 @@ class Ranker:
         scored, complete = score_candidates(
             lookup, scorer, plan, run, items, call, revenues, bids, query.content, join
         )
-        logits, reply = (_NO_LOGITS, scored.reply()) if bids else (scored.logits, b"")
-        lines = None if bids else scored.lines
+        count, reply = scorer.other_count, scored.reply() if bids else b""
+        logits, lines = (
+            (_NO_LOGITS, None) if bids and not (logged or count) else (scored.logits, scored.lines)
+        )
+        targets = scorer.targets(scored.others(count), logits, lines) if count else {}
+        features = run.features() if logged else None
         if self.plain is not None and bids and select is None and isinstance(query.columns, Request):
             self.plain.offer(query.columns, lookup, scorer, plan, run, items)
         read, read_at = plan.features.end(run)
         call.read_live(read_at, version.manifest.created_ms)
         complete, size = complete and lookup.complete and read, query.columns.size
         known = version.manifest.version, scorer.name, size, logits, complete, None
-        return RankScores(*known, reply, scored.counts, scored.words.total, lines)
+        packed = reply, scored.counts, scored.words.total
+        return RankScores(*known, *packed, lines, features, targets)
 
     def _in_stages(
         self, lookup: VersionLookup, query: RankQuery, call: RequestCall, items: ItemStage | None
     ) -> RankScores:
-        """Score with inputs that are kept, or by a model of which torch computes a part; as `scores`."""
+        """Score with inputs that are explained, or by a model of which torch computes a part; as `scores`."""
         plan = self._whole if items is None else self._rest
         inputs = plan.inputs(lookup, query.columns, query.content, query.row_name, call.passed)
         kept, complete = None, inputs.complete
@@ -265,9 +276,9 @@ class Ranker:
         call.read_live(inputs.read_at, lookup.version.manifest.created_ms)
         complete = complete and lookup.complete
         lines = scorer.lines(*plan.ordered(inputs.features))
-        number, size = lookup.version.number, len(logits)
-        targets = scorer.targets(inputs, logits, lines)
-        return RankScores(number, scorer.name, size, logits, complete, inputs, lines=lines, targets=targets)
+        targets = scorer.targets(scorer.others_of(inputs), logits, lines)
+        known = lookup.version.number, scorer.name, len(logits), logits, complete, inputs
+        return RankScores(*known, lines=lines, features=inputs.features, targets=targets)
 
     def close(self) -> None:
         """Write what is left of the served log."""
@@ -313,7 +324,7 @@ class Ranker:
 
 def _answer(request: Request, query: RankQuery, scores: RankScores) -> Answer:
     """Answer to a RankRequest, for the served log."""
-    assert scores.inputs is not None  # a request of the log is answered with them
+    assert scores.features is not None  # a request of the log is answered with them
     return Answer(
         role=ROLE,
         request_id=request.request_id,
@@ -324,5 +335,5 @@ def _answer(request: Request, query: RankQuery, scores: RankScores) -> Answer:
         candidates=request.message.candidates,
         bids=request.message.bids,
         pctr=scores.pctr,
-        features=scores.inputs.features,
+        features=scores.features,
     )

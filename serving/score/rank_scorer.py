@@ -17,7 +17,7 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.segments import NO_SEGMENT, segments
 from livectr.kernels.network.forward import ForwardNetwork, Kept
 from livectr.kernels.network.pooling import VectorList
-from livectr.kernels.request.score import Lines, Mixture, Reads, Snapshot
+from livectr.kernels.request.score import Heads, Lines, Reads, Snapshot
 from livectr.models.configs import model_configs
 from livectr.models.forward import ItemFeatures, compiled_forward
 from livectr.models.inputs import Columns, Gathered
@@ -55,6 +55,7 @@ class RankScorer(Snapshots[Snapshot]):
         sequences: fields of which the model reads the vector of each key.
         content: fields of which the model reads the content.
         in_one_call: a compiled call computes the whole model.
+        other_count: T, heads of targets.
         maps: calibration of its logits; None: the version is not calibrated.
 
     Raises:
@@ -70,6 +71,7 @@ class RankScorer(Snapshots[Snapshot]):
         role: str | None = None,
     ) -> None:
         super().__init__()
+        self.other_count = 0
         if champion not in pipeline.contenders:
             raise MismatchError(
                 f"the published version is of {champion!r}, which is no model of the pipeline"
@@ -97,11 +99,15 @@ class RankScorer(Snapshots[Snapshot]):
         self.maps = SegmentMaps.from_arrays({n: t.numpy() for n, t in dense.items() if n.startswith(PREFIX)})
         self._segment = pipeline.segment_field
 
-    def targets(self, inputs: ModelInputs, click: F32, lines: tuple[F32, F32] | None) -> dict[str, F64]:
+    def others_of(self, inputs: ModelInputs) -> F32:
+        """Logits f32[T, B] of the heads of T targets."""
+        return np.empty((0, len(inputs.dense)), np.float32)
+
+    def targets(self, others: F32, click: F32, lines: tuple[F32, F32] | None) -> dict[str, F64]:
         """Name of a target → probabilities f64[B] of B rows; a model without targets has none.
 
         Args:
-            inputs: of the rows.
+            others: logits f32[T, B] of the targets' heads.
             click: logits f32[B] of `logits`.
             lines: scale and shift f32[B] of their calibration; None: they are not calibrated.
         """
@@ -125,7 +131,7 @@ class RankScorer(Snapshots[Snapshot]):
             reads,
             None if self.maps is None else self._lines(self.maps, order),
             None if pooling is None else pooled_reads(pooling, version, order),
-            self.mixture(order),
+            self.heads(order),
         )
 
     def head(self, order: FieldOrder) -> tuple[ForwardNetwork, Reads]:
@@ -133,8 +139,8 @@ class RankScorer(Snapshots[Snapshot]):
         assert self._forward is not None  # the model is computed in one call
         return self._forward.network, self._forward.reads(order.own, order.shared, self._slice.start)
 
-    def mixture(self, order: FieldOrder) -> Mixture | None:
-        """Mixture of this network with others; None: there is none."""
+    def heads(self, order: FieldOrder) -> Heads | None:
+        """Networks beside this one; None: there are none."""
         return None
 
     @property

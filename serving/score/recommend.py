@@ -190,14 +190,14 @@ class Recommender:
             if len(excluded):
                 wanted = replace(wanted, excluded=excluded)
             scored: RankScores | None
-            if size := 0 if logged else self._size_in_one_call(lookup, wanted):
-                scores, scored = self._in_one_call(lookup, wanted, size, call, funnel)
+            if size := self._size_in_one_call(lookup, wanted):
+                scores, scored = self._in_one_call(lookup, wanted, size, call, funnel, logged=logged)
                 items, keys, complete = pa.array(scores.keys), scores.keys, True
             else:
                 scores = self._preranker.scores(lookup, wanted, call.inner("prerank"))
                 items, keys, complete = self._choose(query, scores)
                 funnel.ended("prerank", scores.size, len(keys))
-                scored = self._rank(lookup, query, items, call, whole=logged)
+                scored = self._rank(lookup, query, items, call, logged=logged)
                 funnel.ended("rank", len(keys), len(keys))
             complete = complete and scores.complete
             pctr = np.empty(0) if scored is None else scored.pctr
@@ -269,9 +269,19 @@ class Recommender:
         return min(query.top_k, size if query.keys is None else len(query.keys))
 
     def _in_one_call(
-        self, lookup: VersionLookup, query: PreRankQuery, size: int, call: RequestCall, funnel: _Funnel
+        self,
+        lookup: VersionLookup,
+        query: PreRankQuery,
+        size: int,
+        call: RequestCall,
+        funnel: _Funnel,
+        *,
+        logged: bool,
     ) -> tuple[PreRankScores, RankScores]:
-        """Select the best `size` items of a user, and score them, in one compiled call."""
+        """Select the best `size` items of a user, and score them, in one compiled call.
+
+        `logged` as in `Ranker.scores`.
+        """
         array = ItemArray(size, narrow=self._item_type == pa.int32())
         assert isinstance(query.columns, Request)
         columns = SelectedColumns(query.columns, self.item.name, array, size)
@@ -291,7 +301,7 @@ class Recommender:
             return funnels[0].second
 
         candidates = RankQuery(columns, query.content, "items")
-        scored = self._ranker.scores(lookup, candidates, heads, whole=False, select=select)
+        scored = self._ranker.scores(lookup, candidates, heads, logged=logged, select=select)
         (scores,) = selected
         funnel.passed(towers.ends[-1][1], scores.size, heads.ends[-1][1], len(scores.keys))
         return scores, scored
@@ -312,16 +322,16 @@ class Recommender:
         return names, keys, complete
 
     def _rank(
-        self, lookup: VersionLookup, query: _Query, items: pa.Array, call: RequestCall, *, whole: bool
+        self, lookup: VersionLookup, query: _Query, items: pa.Array, call: RequestCall, *, logged: bool
     ) -> RankScores | None:
-        """Scores of n items; None: no items. `whole` as in `Ranker.scores`."""
+        """Scores of n items; None: no items. `logged` as in `Ranker.scores`."""
         if not len(items):
             return None
         context = query.prerank.columns
         assert isinstance(context, Request)
         columns = GivenColumns(len(items), context.context, {self.item.name: items}, context.now_ms)
         candidates = RankQuery(columns, query.prerank.content, "items")
-        return self._ranker.scores(lookup, candidates, call.inner("rank"), whole=whole)
+        return self._ranker.scores(lookup, candidates, call.inner("rank"), logged=logged)
 
     def _bids(self, column: str, keys: I64) -> tuple[npt.NDArray[np.float64], bool]:
         """Bids f64[n] of items; 0 for a bid that is unknown, negative or not finite."""
@@ -352,7 +362,7 @@ class Recommender:
 
     def _answer(self, request: Request, query: _Query, ranked: _Ranked, scores: RankScores) -> Answer:
         """Answer to a RecommendRequest, for the served log: the items of the reply."""
-        assert scores.inputs is not None  # a request of the log is answered with them
+        assert scores.features is not None  # a request of the log is answered with them
         return Answer(
             role=ROLE,
             request_id=request.request_id,
@@ -363,7 +373,7 @@ class Recommender:
             candidates={self.item.name: ranked.items},
             bids=(),
             pctr=ranked.pctr,
-            features=scores.inputs.features,
+            features=scores.features,
             rows=ranked.rows,
         )
 

@@ -12,7 +12,7 @@ from livectr.kernels.network.forward import ForwardNetwork, Kept, Shape, Sources
 from livectr.kernels.network.reply import ReplyPacker, probabilities
 from livectr.kernels.request.look_up import DONE, LATE, MISSING_ITEMS, MISSING_ROWS, SUPERSEDED
 from livectr.kernels.request.partials import Partials
-from livectr.kernels.request.score import Mixture, Reads, Revenues, ScoreCall, Snapshot
+from livectr.kernels.request.score import Heads, Reads, Revenues, ScoreCall, Snapshot
 from livectr.kernels.request.swap_lock import SwapLock
 from livectr.kernels.runtime.arrays import address
 from livectr.kernels.table.field_tables import FieldTables
@@ -58,13 +58,13 @@ class World:
         self.lock = SwapLock(60.0, version=7)
         self.partials = Partials(100, self.network.partial_size)
 
-    def snapshot(self, *names: str, version: int = 7, mixture: Mixture | None = None) -> Snapshot:
+    def snapshot(self, *names: str, version: int = 7, heads: Heads | None = None) -> Snapshot:
         """Snapshot of batches with some own fields; without the item, items are apart."""
         fields = tuple((name, name) for name in ("user", *names))
         whole = "item" in names
         reads = Reads([(0, 0)], [(0, 1)], [(1, 2)] * whole, [0], [1] * whole, 1, True)
         front = FieldTables(self.tables, fields, [1] + [0] * len(names))
-        return Snapshot(self.lock, version, front, 1, self.network, reads, mixture=mixture)
+        return Snapshot(self.lock, version, front, 1, self.network, reads, heads=heads)
 
 
 @dataclass
@@ -148,18 +148,24 @@ def test_a_mixture_has_the_logits_of_its_heads(world: World, weights: tuple[floa
     plain = Shape(fields=3, dim=0, dense=(2,), blocks=(), layers=(), wide=True, pairs=False, prelu=False)
     linear = ForwardNetwork(plain, [np.array([400, 1, 1, 1, 300, 0.5], F32)])
     reads = Reads([(0, 0)], [(0, 1), (1, 2)], [], [0, 1], [], 1, False)
-    mixture = Mixture(np.array(weights), [(linear, reads)])
+    heads = Heads([(linear, reads)], np.array(weights))
     call = request.whole()
 
-    assert world.snapshot("position", "item", mixture=mixture).answer(call.words) == DONE
+    assert world.snapshot("position", "item", heads=heads).answer(call.words) == DONE
 
     own, common = Sources(plain), Sources(plain)
     rows = [world.tables[n].lookup(k) for n, k in (("position", request.positions), ("item", request.items))]
     own.add_fields(np.stack(rows, 1), (1, 2), 1, {1, 2})
     own.add(request.dense)
     common.add_fields(world.tables["user"].lookup([request.user])[:, None], (0,), 1, {0})
-    heads = np.stack([request.logits(world), linear(60, own, common)])
-    np.testing.assert_allclose(call.logits, mixed(heads, np.array(weights)), rtol=1e-6, atol=1e-6)
+    logits = np.stack([request.logits(world), linear(60, own, common)])
+    np.testing.assert_allclose(call.logits, mixed(logits, np.array(weights)), rtol=1e-6, atol=1e-6)
+
+    call = request.whole()
+    apart = world.snapshot("position", "item", heads=Heads([(linear, reads)]))
+    assert apart.answer(call.words) == DONE
+    np.testing.assert_allclose(call.logits, logits[0], rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(call.others(1), logits[1:], rtol=1e-6, atol=1e-6)
 
 
 def test_probabilities_are_the_logistic_function() -> None:

@@ -14,7 +14,7 @@ import livectr
 from livectr.cli import main
 from livectr.client.clients import RankClient
 from livectr.serving.app import App
-from livectr.serving.score.hedge_scorer import HedgeScorer
+from livectr.serving.score.head_scorers import HedgeScorer
 from livectr.store.hedge import WEIGHTS
 from livectr.system.errors import MismatchError
 from livectr.trainer.des.step import DesStep

@@ -189,7 +189,7 @@ def test_stages_of_an_attempt_that_is_superseded_count(redis_url: str, world: Wo
         call = RequestCall("rank", began=time.perf_counter())
         query = RankQuery(ranker.schema.reader.read(asked), {})
         with pytest.raises(SupersededError):
-            ranker.scores(VersionLookup(version, cache, follower.reader), query, call, whole=False)
+            ranker.scores(VersionLookup(version, cache, follower.reader), query, call)
     assert [stage for stage, _ in call.ends] == ["enrich", "extract"]
     assert call.began < call.ends[0][1] <= call.ends[1][1] <= time.perf_counter()
 

@@ -15,6 +15,7 @@ from livectr.cli import main
 from livectr.client.clients import RankClient
 from livectr.ingest.pipeline import Pipeline
 from livectr.serving.app import App
+from livectr.serving.score.rank_scorer import rank_scorer
 from livectr.store.targets import after_click, probability
 from tests.serving import multi_task_pipeline, targets_pipeline
 from tests.serving.display_logs import write_logs
@@ -50,6 +51,7 @@ def test_replies_have_the_probabilities_of_the_checkpoints_heads(
     bids = np.linspace(1, 5, len(ADS)).tolist()
     with RankClient(app.server.address) as client:
         plain, reply = client.rank(*request), client.explain(*request, best=2, bids=bids)
+    assert app.follower.current is not None and rank_scorer(app.follower.current).in_one_call
     assert [one.name for one in reply.targets] == ["order", "seen"]
     order, seen = (np.array(one.probability) for one in reply.targets)
     assert (order < np.array(reply.pctr)).all() and (seen > 0).all() and (seen < 1).all()

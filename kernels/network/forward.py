@@ -6,7 +6,7 @@ import ctypes
 import functools
 import weakref
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -114,10 +114,6 @@ class Kept:
         partials = np.ascontiguousarray(partials)
         rows, size = partials.shape
         return Kept(address(partials) + 4 * size * np.arange(rows), (partials,))
-
-    def rows(self, first: int, last: int) -> Kept:
-        """Partial results of the rows from `first` to before `last`."""
-        return replace(self, addresses=self.addresses[first:last])
 
 
 class ForwardNetwork:

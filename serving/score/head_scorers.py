@@ -8,7 +8,6 @@ import numpy as np
 from torch import Tensor
 
 from livectr.ingest.pipeline import Pipeline
-from livectr.kernels.network.forward import Kept
 from livectr.kernels.request.score import Heads
 from livectr.models.configs import head_roles
 from livectr.models.forward import ItemFeatures
@@ -67,9 +66,7 @@ class HedgeScorer(HeadScorer):
         arrays = {name: tensor.numpy() for name, tensor in dense.items() if name == WEIGHTS}
         self.weights = published_weights(arrays, len(roles))
 
-    def logits(
-        self, vectors: FieldVectors, dense: F32, lists: Lists, content: Lists, kept: Kept | None = None
-    ) -> F32:
+    def logits(self, vectors: FieldVectors, dense: F32, lists: Lists, content: Lists) -> F32:
         """Logits f32[B] of the mixture; as `RankScorer.logits`."""
         return mixed(self.of_heads(vectors, dense), self.weights)
 

@@ -69,25 +69,6 @@ class ItemStage:
         self._swapped_at = time.monotonic()
         follower.on_served(self._prepare)
 
-    def kept(
-        self, lookup: VersionLookup, items: pa.Array, row_name: Callable[[int], str]
-    ) -> tuple[Kept, bool]:
-        """Find the partial results of n items.
-
-        Args:
-            lookup: version that answers.
-            items: values of the item column.
-            row_name: name in the request of the row with a given index, for error messages.
-
-        Returns:
-            The partial results; False if look-up rows of items may be missing.
-
-        Raises:
-            AnswerError: the status that the client receives.
-        """
-        keys, store = key_of(items), self.partials(lookup)
-        return self.completed(lookup, store, items, keys, store.partials.find(keys), row_name)
-
     def completed(
         self,
         lookup: VersionLookup,
@@ -100,22 +81,19 @@ class ItemStage:
         """Compute the partial results of n items that are not kept.
 
         Args:
-            lookup: as in `kept`.
+            lookup: version that answers.
             store: of this version.
-            items: as in `kept`.
+            items: values of the item column.
             keys: i64[n], of the items.
             addresses: i64[n], of the kept partial results; 0: there is none.
-            row_name: as in `kept`.
+            row_name: name in the request of the row with a given index, for error messages.
 
         Returns:
-            As `kept`.
+            The partial results; False if look-up rows of items may be missing.
 
         Raises:
             AnswerError: the status that the client receives.
         """
-        if addresses.all():
-            metrics.ITEM_PARTIALS.labels("kept").inc(len(keys))
-            return Kept(addresses, (store.partials.values,)), True
         missing = np.flatnonzero(addresses == 0)
         metrics.ITEM_PARTIALS.labels("kept").inc(len(keys) - len(missing))
         metrics.ITEM_PARTIALS.labels("computed").inc(len(missing))
@@ -142,7 +120,7 @@ class ItemStage:
             store: of this version.
             items: values of the item column, n.
             keys: i64[n], distinct.
-            row_name: as in `kept`; None: no request asked for them.
+            row_name: as in `completed`; None: no request asked for them.
         """
         columns = GivenColumns(len(items), {}, {self.column: items}, 0)
         inputs = self._stages.inputs(lookup, columns, {}, row_name or str)

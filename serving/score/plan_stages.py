@@ -17,17 +17,16 @@ from livectr.ingest.plan.features import Features
 from livectr.kernels.request.pooled import FieldPlace
 from livectr.serving.errors import RequestError
 from livectr.serving.limits import RequestLimits
-from livectr.serving.request.features import Extracted, FeatureRun, RequestFeatures
+from livectr.serving.request.features import FeatureRun, RequestFeatures
 from livectr.serving.request.inline_content import InlineContent
 from livectr.serving.request.lookup_rows import LookupRows
 from livectr.serving.request.parse import RequestColumns
-from livectr.serving.request.user_prefetch import UserTables
 from livectr.serving.score.inputs import FieldVectors, ModelInputs
 from livectr.serving.score.item_features import PlanPart
 from livectr.serving.score.look_up import VersionLookup
 from livectr.serving.version.batch import I32, Batch, RaggedVectors
 from livectr.serving.version.loader import ModelVersion
-from livectr.serving.version.prefetch import PrefetchKeys
+from livectr.serving.version.prefetch import PrefetchKeys, UserTables
 from livectr.serving.version.reader import Reader
 from livectr.store.layout import I64
 
@@ -133,25 +132,6 @@ class PlanStages:
         self._users = UserTables(pipeline, [name for name, _ in self._fields])
         self.order = functools.lru_cache(MOST_ORDERS)(self._order_of)
 
-    def extract(
-        self, lookup: VersionLookup, columns: RequestColumns, row_name: Callable[[int], str]
-    ) -> Extracted:
-        """Enrich and extract n rows.
-
-        Args:
-            lookup: version that answers.
-            columns: of a parsed request, n rows.
-            row_name: name in the request of the row with a given index, for error messages.
-
-        Raises:
-            AnswerError: the status that the client receives.
-        """
-        statistics = self._model(lookup.version).statistics
-        prefetch = functools.partial(self._prefetch, lookup)
-        found = self.features.extract(columns, statistics, row_name, prefetch)
-        lookup.prefetched = found.prefetched
-        return found
-
     def read(
         self, lookup: VersionLookup, run: FeatureRun, beside: tuple[PlanStages, FeatureRun] | None = None
     ) -> None:
@@ -179,10 +159,10 @@ class PlanStages:
         """Enrich, extract and look up n rows at a version.
 
         Args:
-            lookup: as in `extract`.
-            columns: as in `extract`.
+            lookup: version that answers.
+            columns: of a parsed request, n rows.
             inline: content that the request carries.
-            row_name: as in `extract`.
+            row_name: name in the request of the row with a given index, for error messages.
             passed: told the ends of the stages "enrich" and "extract".
 
         Raises:
@@ -190,7 +170,9 @@ class PlanStages:
             SupersededError: a row is newer than the version.
         """
         model = self._model(lookup.version)
-        extracted = self.extract(lookup, columns, row_name)
+        prefetch = functools.partial(self._prefetch, lookup)
+        extracted = self.features.extract(columns, model.statistics, row_name, prefetch)
+        lookup.prefetched = extracted.prefetched
         passed(*zip(("enrich", "extract"), extracted.ends, strict=True))
         features = extracted.features
         vectors, lists = self._vectors(lookup, features, model.sequences)

@@ -176,7 +176,7 @@ class Ranker:
 
         def answer(lookup: VersionLookup) -> tuple[RankScores, Any]:
             if explain:
-                scores = self._in_stages(lookup, query, call, None)
+                scores = self._in_stages(lookup, query, call)
             else:
                 scores = self.scores(lookup, query, call, request.bids_at, logged=logged)
             if not explain:
@@ -235,7 +235,7 @@ class Ranker:
         if logged or (items is not None and not query.columns.has_candidate(items.column)):
             items = None  # no partial results
         if not scorer.in_one_call:
-            return self._in_stages(lookup, query, call, items)
+            return self._in_stages(lookup, query, call)
         plan = self._whole if items is None else self._rest
         run = plan.features.begin(query.columns, scorer.statistics, query.row_name)
         join = None if select is None else functools.partial(select, plan, run)
@@ -258,23 +258,15 @@ class Ranker:
         packed = reply, scored.counts, scored.words.total
         return RankScores(*known, *packed, lines, features, targets)
 
-    def _in_stages(
-        self, lookup: VersionLookup, query: RankQuery, call: RequestCall, items: ItemStage | None
-    ) -> RankScores:
+    def _in_stages(self, lookup: VersionLookup, query: RankQuery, call: RequestCall) -> RankScores:
         """Score with inputs that are explained, or by a model of which torch computes a part; as `scores`."""
-        plan = self._whole if items is None else self._rest
+        plan, scorer = self._whole, rank_scorer(lookup.version)
         inputs = plan.inputs(lookup, query.columns, query.content, query.row_name, call.passed)
-        kept, complete = None, inputs.complete
-        if items is not None:
-            values = query.columns.candidates[items.column]
-            kept, items_complete = items.kept(lookup, values, query.row_name)
-            complete = complete and items_complete
         call.ended("look_up")
-        scorer = rank_scorer(lookup.version)
-        logits = scorer.logits(inputs.vectors, inputs.dense, inputs.lists, inputs.content, kept)
+        logits = scorer.logits(inputs.vectors, inputs.dense, inputs.lists, inputs.content)
         call.ended("score")
         call.read_live(inputs.read_at, lookup.version.manifest.created_ms)
-        complete = complete and lookup.complete
+        complete = inputs.complete and lookup.complete
         lines = scorer.lines(*plan.ordered(inputs.features))
         targets = scorer.targets(scorer.others_of(inputs), logits, lines)
         known = lookup.version.number, scorer.name, len(logits), logits, complete, inputs

@@ -15,7 +15,7 @@ from torch.nn.functional import pad
 from livectr.ingest.extract.sharing import SharedFeatures
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.segments import NO_SEGMENT, segments
-from livectr.kernels.network.forward import ForwardNetwork, Kept
+from livectr.kernels.network.forward import ForwardNetwork
 from livectr.kernels.network.pooling import VectorList
 from livectr.kernels.request.score import Heads, Lines, Reads, Snapshot
 from livectr.models.configs import model_configs
@@ -196,67 +196,52 @@ class RankScorer(Snapshots[Snapshot]):
         assert self._forward is not None
         return self._forward.partials(vectors.parts[0], dense, self._slice.start)
 
-    def logits(
-        self, vectors: FieldVectors, dense: F32, lists: Lists, content: Lists, kept: Kept | None = None
-    ) -> F32:
+    def logits(self, vectors: FieldVectors, dense: F32, lists: Lists, content: Lists) -> F32:
         """Logits f32[B].
 
         The partial result of the fields that all rows share is computed once and added to the others'. Lists
         that all rows share are copied for a part of the rows at a time.
 
         Args:
-            vectors: of all F fields, f32[B, F, D]; with `kept` without the items'.
-            dense: f32[B, Dd]; with `kept` without the items'.
+            vectors: of all F fields, f32[B, F, D].
+            dense: f32[B, Dd].
             lists: vectors of each key, for `sequences`.
             content: content vectors, for the attribute `content`.
-            kept: partial results of the rows' items; None: they are computed.
 
         Raises:
             DeadlineError, CancelledError: the deadline of the thread's call passed, or its client cancelled.
         """
         if self.in_one_call and not self._gathers:  # nothing is torch's, and nothing is copied
             assert self._forward is not None
-            return self._forward.logits(*vectors.parts, dense, None, self._slice.start, kept)
+            return self._forward.logits(*vectors.parts, dense, None, self._slice.start)
         with torch.inference_mode():
-            return self._in_parts(vectors, dense, lists, content, kept)
-
-    def _in_parts(
-        self, vectors: FieldVectors, dense: F32, lists: Lists, content: Lists, kept: Kept | None
-    ) -> F32:
-        """Logits f32[B]; arguments as in `logits`."""
-        rows = len(vectors)
-        shared = [part for part in (*lists.values(), *content.values()) if part.shared_by]
-        row_bytes = max((part.values.nbytes for part in shared), default=0)
-        step = rows if row_bytes * rows <= _COPIED_BYTES else max(1, _COPIED_BYTES // row_bytes)
-        once = self._shared_partial(vectors)
-        parts: list[F32] = []
-        for first in range(0, rows, step):
-            if parts:
-                CALL.get().check("score")
-            last = min(first + step, rows)
-            of_rows = vectors.rows(first, first + step), dense[first : first + step]
-            listed = slices(lists, first, last, rows), slices(content, first, last, rows)
-            parts.append(self._logits(once, of_rows, *listed, kept and kept.rows(first, last)))
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+            rows = len(vectors)
+            shared = [part for part in (*lists.values(), *content.values()) if part.shared_by]
+            row_bytes = max((part.values.nbytes for part in shared), default=0)
+            step = rows if row_bytes * rows <= _COPIED_BYTES else max(1, _COPIED_BYTES // row_bytes)
+            once = self._shared_partial(vectors)
+            parts: list[F32] = []
+            for first in range(0, rows, step):
+                if parts:
+                    CALL.get().check("score")
+                last = min(first + step, rows)
+                of_rows = vectors.rows(first, last), dense[first:last]
+                listed = slices(lists, first, last, rows), slices(content, first, last, rows)
+                parts.append(self._logits(once, *of_rows, *listed))
+            return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _logits(
-        self,
-        once: Tensor | None,
-        of_rows: tuple[FieldVectors, F32],
-        lists: Lists,
-        content: Lists,
-        kept: Kept | None,
+        self, once: Tensor | None, vectors: FieldVectors, dense: F32, lists: Lists, content: Lists
     ) -> F32:
         """Logits of some rows; what torch multiplies is padded to whole blocks.
 
         Args:
             once: partial result f32[1, S] of the shared fields; None: no shared fields.
-            of_rows: vectors and dense features.
-            lists: of the rows, as in `logits`.
-            content: of the rows, as in `logits`.
-            kept: of the rows, as in `logits`.
+            vectors: of the rows; as in `logits`.
+            dense: likewise.
+            lists: likewise.
+            content: likewise.
         """
-        vectors, dense = of_rows
         rows, (own, shared) = len(vectors), vectors.parts
         numbers = torch.from_numpy(dense)
         if more := -rows % _BLOCK_ROWS:
@@ -266,7 +251,7 @@ class RankScorer(Snapshots[Snapshot]):
             )
         gathered = self._gathered(vectors, numbers, lists, content)
         if self._forward is not None:
-            return self._forward.logits(own, shared, dense, gathered, self._slice.start, kept)
+            return self._forward.logits(own, shared, dense, gathered, self._slice.start)
         values = torch.from_numpy(vectors.own)[..., self._slice]
         if once is None:
             aggregated = self._model.partial(values, numbers)

@@ -76,7 +76,7 @@ def _is_common(pipeline: Pipeline, node: Expr) -> bool:
 def _is_users(pipeline: Pipeline, root: Expr) -> bool:
     """Return true if a root column depends on the user alone."""
     log = pipeline.log
-    by_user = {lookup.table.topic for lookup in log.lookups if lookup.on == log.impressions.key}
+    by_user = {lookup.table.topic for lookup in log.lookups if lookup.keys == (log.impressions.key,)}
     ref = root.ref
     if isinstance(ref, RecentRef):
         return True

@@ -73,6 +73,8 @@ def hints(
     if clicks is not None:
         yield from _join_hints(pipeline, counts, apart, least, final=final)
     for lookup in pipeline.joined:
+        if lookup.counted is not None:
+            continue
         topic = lookup.table.topic
         matched, missing = (counts["lookups"].get(topic, {}).get(name, 0) for name in ("found", "missing"))
         if matched + missing >= least and matched < LEAST_FOUND * (matched + missing):

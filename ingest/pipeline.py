@@ -10,7 +10,7 @@ import runpy
 import sys
 import traceback
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, fields
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
@@ -20,6 +20,7 @@ import pyarrow as pa
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.calibration import Calibration, check_calibration
 from livectr.ingest.language.content import Content, check_contents
+from livectr.ingest.language.counts import CountedRef
 from livectr.ingest.language.expr import ColumnRef, Expr, RecentRef
 from livectr.ingest.language.policies import TablePolicy, by_table
 from livectr.ingest.language.promotion import Promotion
@@ -122,6 +123,7 @@ class Pipeline:
             raise ConfigError(f"Pipeline: the log is {self.log!r}; make it with label_join() or labelled()")
         if not self.sparse and not self.dense:
             raise ConfigError("Pipeline: there are no features")
+        object.__setattr__(self, "log", self._with_counts())
         for name, table in self._tables.items():
             if table != name and self._tables.get(table) != table:
                 raise ConfigError(
@@ -169,6 +171,12 @@ class Pipeline:
             name: entry.expr if isinstance(entry, Field) else entry for name, entry in self.sparse.items()
         }
         return FeaturePlan(exprs, self.dense)
+
+    def _with_counts(self) -> View:
+        """The log with the look-ups of the counters that features read."""
+        refs = [root.ref for root in self.plan.roots if isinstance(root.ref, CountedRef)]
+        counted = (Lookup.of_counters(ref.counted) for ref in refs if ref.counted is not None)
+        return replace(self.log, lookups=(*(e for e in self.log.lookups if e.counted is None), *counted))
 
     @property
     def features(self) -> int:
@@ -302,8 +310,13 @@ class Pipeline:
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """Look-up tables."""
-        return tuple(lookup.table for lookup in self.log.lookups)
+        """Look-up tables that are read."""
+        return tuple(lookup.table for lookup in self.log.lookups if lookup.counted is None)
+
+    @property
+    def counters(self) -> tuple[Lookup, ...]:
+        """Look-ups of counters."""
+        return tuple(lookup for lookup in self.log.lookups if lookup.counted is not None)
 
     @cached_property
     def request_roots(self) -> tuple[Expr, ...]:
@@ -328,7 +341,9 @@ class Pipeline:
     def narrow_tables(self) -> tuple[Table, ...]:
         """Look-up tables that features read, with only the columns they read."""
         return tuple(
-            lookup.table.narrow(_columns_of(self.lookup_roots[lookup.table.topic])) for lookup in self.joined
+            lookup.table.narrow(_columns_of(self.lookup_roots[lookup.table.topic]))
+            for lookup in self.joined
+            if lookup.counted is None
         )
 
     @property

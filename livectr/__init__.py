@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from livectr.ingest.language.streams import Label, Stream, label_join, labelled, recent
     from livectr.ingest.language.tables import Table
     from livectr.ingest.language.targets import Target
+    from livectr.ingest.operators.counts import counts
     from livectr.ingest.operators.user import operator
     from livectr.ingest.pipeline import Field, Pipeline, load_pipeline
     from livectr.library.embeddings import read_embeddings
@@ -65,6 +66,7 @@ _HOMES = {
     "Target": "livectr.ingest.language.targets",
     "Trained": "livectr.library.training",
     "UserError": "livectr.system.errors",
+    "counts": "livectr.ingest.operators.counts",
     "features": "livectr.library.features",
     "label_join": "livectr.ingest.language.streams",
     "labelled": "livectr.ingest.language.streams",
@@ -112,6 +114,7 @@ __all__ = [
     "Trained",
     "UserError",
     "__version__",
+    "counts",
     "evaluation",
     "features",
     "label_join",

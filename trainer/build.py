@@ -61,6 +61,7 @@ from livectr.trainer.schedule import Schedule
 from livectr.trainer.setup import Setup
 from livectr.trainer.stages import ExchangeStage, FetchStage, LearnStage, ReportStage, Stages
 from livectr.trainer.stream.batcher import Batcher, Times
+from livectr.trainer.stream.counters import CountersPart
 from livectr.trainer.stream.extraction import Extraction
 from livectr.trainer.stream.rank_stream import RankStream
 from livectr.trainer.tables.gpu_memory import share_of_memory, with_gpu_budgets
@@ -145,6 +146,8 @@ def build(
     monitor = Monitor.of(setup, tables, roles)
     some = [items, labels, scales, quality, monitor, hedger, calibrator, contest, gate, record, stream.watch]
     parts: list[Part] = [part for part in some if part is not None]
+    if stream.source.counters:
+        parts.append(CountersPart(stream.source.counters, rank))
 
     if restored is not None:
         for learner in learners:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import pyarrow as pa
 
@@ -18,6 +19,7 @@ from livectr.ingest.join.state import PartitionState, SourceState
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.pipeline import Pipeline
+from livectr.kernels.keys.keys import combine_keys
 from livectr.system.errors import MismatchError
 
 WAITING = ("payload", "ready")
@@ -92,12 +94,15 @@ def _fitted(rows: pa.Table, pipeline: Pipeline, payload: Payload, lacking: dict[
             values = pa.array([[]] * count, field.type)
         else:  # key of a look-up
             (lookup,) = (each for each in payload.lookups if lookup_column(each.table.topic) == name)
-            root = columns.get(lookup.on)
-            if root is not None and root in rows.column_names:
-                held = rows.column(root).combine_chunks()
-            else:
-                lacking[f"{pipeline.log.impressions.topic}.{lookup.on}"] = count
-                held = pa.nulls(count, dtypes.arrow_type(pipeline.log.impressions.columns[lookup.on]))
-            values = pa.array(key_of(held))
+            keys = []
+            for column in lookup.keys:
+                root = columns.get(column)
+                if root is not None and root in rows.column_names:
+                    held = rows.column(root).combine_chunks()
+                else:
+                    lacking[f"{pipeline.log.impressions.topic}.{column}"] = count
+                    held = pa.nulls(count, dtypes.arrow_type(pipeline.log.impressions.columns[column]))
+                keys.append(key_of(held))
+            values = pa.array(reduce(combine_keys, keys))
         rows = rows.append_column(name, values)
     return rows

@@ -90,10 +90,11 @@ class ExampleColumns:
     def __init__(self, pipeline: Pipeline, tables: Mapping[str, LookupTable]) -> None:
         self._tables = tables
         self._roots = {root.name: dtypes.arrow_type(root.dtype) for root in pipeline.plan.roots}
+        counted = {lookup.table.topic for lookup in pipeline.counters}
         self._lookup_roots = {  # topic of a table → column of it → root
             topic: {root.params[0].column: root.name for root in roots}
             for topic, roots in pipeline.lookup_roots.items()
-            if roots
+            if roots and topic not in counted
         }
         self.versioned = pipeline.versioned & set(self._lookup_roots)
         """Topics of the tables that are looked up as of the impression's time."""
@@ -112,7 +113,7 @@ class ExampleColumns:
         """Topics of the tables that features read."""
         return frozenset(self._lookup_roots)
 
-    def examples(self, popped: Popped, passed: int) -> Examples:
+    def examples(self, popped: Popped, passed: int, counted: Mapping[str, pa.Array]) -> Examples:
         """Batch of popped examples, with the columns of the plan.
 
         Rows of tables are those of the impression's time, if it lies at most `span_ms` before the example's
@@ -122,21 +123,24 @@ class ExampleColumns:
             popped: n rows with their labels and orders.
             passed: greatest order of the batches before. An example whose place has passed sees no older rows
                 than an example there would: which of them are still there depends on the clock.
+            counted: name of a root → rows of counters.
         """
         user, instance, time_ms, item = (
             popped.rows.column(name).to_numpy() for name in (USER, INSTANCE, TIME, ITEM)
         )
         ids = user, instance, time_ms, item, popped.order, popped.partition
-        columns = self._joined(popped.rows, popped.order, passed)
-        return Examples(columns, popped.label, *ids, popped.late, popped.words)
+        joined = self._joined(popped.rows, popped.order, passed, counted)
+        return Examples(joined, popped.label, *ids, popped.late, popped.words)
 
-    def _joined(self, rows: pa.RecordBatch, order: I64, passed: int) -> pa.RecordBatch:
+    def _joined(
+        self, rows: pa.RecordBatch, order: I64, passed: int, counted: Mapping[str, pa.Array]
+    ) -> pa.RecordBatch:
         """The plan's roots for b rows of a `Payload`, in the plan's order; see `examples`."""
         times = None
         if self.versioned:
             times = np.clip(rows.column(TIME).to_numpy(), order - self.span_ms, order)
             times = np.maximum(times, max(passed, FIRST + self.span_ms) - self.span_ms)
-        columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+        columns = {**dict(zip(rows.schema.names, rows.columns, strict=True)), **counted}
         for topic, roots in self._lookup_roots.items():
             keys = columns[lookup_column(topic)].to_numpy()
             table = self._tables[topic]

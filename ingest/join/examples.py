@@ -24,6 +24,7 @@ from livectr.ingest.dead_letters.usable import MIN_USABLE, judge
 from livectr.ingest.join.apart import Sampled, together
 from livectr.ingest.join.arrivals import Arrivals
 from livectr.ingest.join.back_pressure import BackPressure
+from livectr.ingest.join.counters import Counters, Gather
 from livectr.ingest.join.decisions import Decision
 from livectr.ingest.join.example_columns import ExampleColumns, Examples
 from livectr.ingest.join.histories import BehaviorHistories, changes_of
@@ -84,6 +85,9 @@ class ExampleSource:
     rows when it leaves through `pop`: those that were valid at its impression's time. It leaves only when the
     tables are read far enough, which `frontier` waits for.
 
+    Attributes:
+        counters: of the examples that were popped.
+
     Args:
         pipeline: streams, tables and features to read for.
         url: `kafka://…` or `file:…`.
@@ -136,6 +140,7 @@ class ExampleSource:
             saved=state,
         )
         self._columns = ExampleColumns(pipeline, self._lookups.tables)
+        self.counters = Counters(pipeline)
         try:
             judge(letters.rows, dead_letters.place, min_usable=options.min_usable, final=True)
             self._source, self._partitions = self._open(url, dead_letters, rank, world, state)
@@ -221,6 +226,7 @@ class ExampleSource:
         self._told_s = time.monotonic()
         self._source.tell(self._held())
         self._lookups.tell()
+        self.counters.tell()
         if not self._finished:
             self._stalls.tell(self._partitions, self._unread())
 
@@ -353,14 +359,21 @@ class ExampleSource:
         order = first[0]
         return None if len(order) and order[-1] >= self._tables_reach else first
 
-    def pop(self, k: int, passed: int | None = None, counts: Mapping[int, int] | None = None) -> Examples:
-        """Remove the first k examples of the global sequence and join their look-up rows.
+    def pop(
+        self,
+        k: int,
+        passed: int | None = None,
+        counts: Mapping[int, int] | None = None,
+        gather: Gather | None = None,
+    ) -> Examples:
+        """Remove the first k examples of the global sequence and join their look-up rows. Collective.
 
         Args:
             k: at most as many as are ready.
             passed: least order of the examples that any rank pops later; by default that of the last of the
                 k. Rows that only earlier examples could look up are dropped.
             counts: partition → how many of the k are its examples, where they are not the first k of all.
+            gather: gives the examples that all ranks pop at once, for counters; None: this rank is alone.
 
         Raises:
             ValueError: fewer than k examples are ready.
@@ -370,12 +383,15 @@ class ExampleSource:
         if len(order) < k:
             raise ValueError(f"cannot pop {k} examples: {len(order)} are ready")
         if k == 0:
+            if self.counters:
+                self.counters.count(None, gather)
             self._pass(FIRST if passed is None else passed)
             return self._columns.no_examples()
         popped = self._ready.pop(order, partition)
         if counts is not None:
             self._ready.sort_again()
-        examples = self._columns.examples(popped, self._passed)
+        counted = self.counters.count(popped, gather) if self.counters else {}
+        examples = self._columns.examples(popped, self._passed, counted)
         self._counts.left(examples)
         self._pass(int(order[-1]) if passed is None else passed)
         return examples
@@ -423,12 +439,14 @@ class ExampleSource:
         return self._lookups.tables
 
     def mark(self) -> int:
-        """Close the current generation of look-up tables and histories.
+        """Close the current generation of look-up tables, counters and histories.
 
         Returns:
             Number of the generation, from 1 in each process, for `history_changes` and tables' `changed`.
         """
         self._lookups.mark()
+        for rows in self.counters.rows.values():
+            rows.mark()
         for behaviors in self.behaviors:
             behaviors.mark()
         self._generation += 1

@@ -152,7 +152,12 @@ def used_columns(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
     """Topic of each event stream → columns that features, keys, times and labels read."""
     view = pipeline.log
     names = [root.params[0].column for root in pipeline.request_roots]
-    names += [view.impressions.key, *view.on, *view.dedup, *(lookup.on for lookup in pipeline.joined)]
+    names += [
+        view.impressions.key,
+        *view.on,
+        *view.dedup,
+        *(name for lookup in pipeline.joined for name in lookup.keys),
+    ]
     names += [name for label in view.more_labels for name in label.columns(view.on)]
     names += [name for name in (view.impressions.time, view.label, pipeline.item_column) if name is not None]
     used = {view.impressions.topic: tuple(dict.fromkeys(names))}

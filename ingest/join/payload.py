@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import RecentRef
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.pipeline import Pipeline
+from livectr.kernels.keys.keys import combine_keys
 from livectr.system.errors import MismatchError
 
 I64 = npt.NDArray[np.int64]
@@ -93,7 +95,10 @@ class Payload:
             instance: int64[n], join keys.
             time: int64[n], event times in ms.
         """
-        keys = [key_of(batch.column(lookup.on)) for lookup in self.lookups]
+        keys = [
+            reduce(combine_keys, (key_of(batch.column(name)) for name in lookup.keys))
+            for lookup in self.lookups
+        ]
         item = np.zeros(len(user), np.int64) if self.item is None else key_of(batch.column(self.item))
         arrays = [
             *(batch.column(column) for column in self.roots.values()),

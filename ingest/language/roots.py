@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from livectr.ingest.language.counts import CountedRef
 from livectr.ingest.language.expr import Expr
 
 
@@ -22,6 +23,11 @@ def needs_statistics(*exprs: Expr) -> bool:
     Its values then depend on the training.
     """
     return any(node.device is not None and node.device.statistic is not None for node in _below(*exprs))
+
+
+def needs_counts(*exprs: Expr) -> bool:
+    """Return true when an expression depends on counters."""
+    return any(isinstance(root.ref, CountedRef) for root in roots_of(*exprs))
 
 
 def _below(*exprs: Expr) -> Iterator[Expr]:

@@ -254,6 +254,11 @@ class View:
         """Time after which an impression leaves: the wait, or the window."""
         return self.wait_ms if self.provisional else self.window_ms
 
+    @property
+    def known_after_ms(self) -> int:
+        """Longest time from an impression to its last label, but of impressions that come too late."""
+        return self.window_ms + self.impressions.max_disorder_ms
+
     def lookup(self, table: Table, on: str | None = None, *, as_of: AsOf | None = None) -> View:
         """Look up rows of a table for each impression.
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from livectr.ingest.language.columns import Columns
+from livectr.ingest.language.counts import KEY, ROW, Counted
 from livectr.ingest.language.event_times import MAX_AHEAD_MS, EventTime
 from livectr.ingest.language.expr import ColumnRef, Expr, column
 from livectr.system.byte_units import parse_bytes
@@ -99,16 +100,26 @@ class Lookup:
 
     Args:
         as_of: None: the event's time where table and events have times, else the latest row.
+        more: further columns, which make a key together with `on`.
+        counted: counters whose rows the trainer writes; None: the rows come from a topic.
     """
 
     table: Table
     on: str
     as_of: Literal["latest"] | None = None
+    more: tuple[str, ...] = ()
+    counted: Counted | None = None
 
     def __repr__(self) -> str:
-        # The default is left out, so that pipelines keep the fingerprint that they have.
+        # Defaults are left out, so that pipelines keep the fingerprint that they have.
         latest = "" if self.as_of is None else f", as_of={self.as_of!r}"
-        return f"Lookup(table={self.table!r}, on={self.on!r}{latest})"
+        counted = "" if self.counted is None else f", counted={self.counted!r}"
+        return f"Lookup(table={self.table!r}, on={self.on!r}{latest}{counted})"
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Columns of the event whose values are the key."""
+        return (self.on, *self.more)
 
     @staticmethod
     def of(table: Table, on: str, as_of: AsOf | None, *, timed: bool) -> Lookup:
@@ -143,3 +154,9 @@ class Lookup:
                 + ("leave out as_of" if timed else "name the column of their time in their Stream")
             )
         return Lookup(table, on, "latest" if as_of == "latest" and table.time is not None else None)
+
+    @staticmethod
+    def of_counters(counted: Counted) -> Lookup:
+        """Look-up of the rows of counters by the key of an event."""
+        table = Table(counted.topic, key=KEY, columns={KEY: "int64", ROW: "binary"})
+        return Lookup(table, counted.by[0], more=counted.by[1:], counted=counted)

@@ -8,7 +8,7 @@ from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import Expr
 from livectr.ingest.language.hidden import refuse
 from livectr.ingest.language.labels import CLICK, check_name
-from livectr.ingest.language.roots import needs_statistics
+from livectr.ingest.language.roots import needs_counts, needs_statistics
 from livectr.system.errors import ConfigError
 
 
@@ -54,6 +54,8 @@ class Target:
             raise ConfigError(f"Target {self.name!r}: write a column of numbers or bools, not {given}")
         if needs_statistics(label):
             raise ConfigError(f"Target {self.name!r}: {label} depends on running statistics")
+        if needs_counts(label):
+            raise ConfigError(f"Target {self.name!r}: {label} depends on counters")
 
     @property
     def role(self) -> str:

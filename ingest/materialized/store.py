@@ -186,7 +186,7 @@ def _item(kind: pa.DataType) -> pa.Field:
 def _digest(pipeline: Pipeline, node: Expr) -> str:
     """SHA-256 of an expression and of the origins of its roots."""
     log = pipeline.log
-    on = {lookup.table.topic: (lookup.on, lookup.table.key) for lookup in log.lookups}
+    on = {lookup.table.topic: (*lookup.keys, lookup.table.key) for lookup in log.lookups}
     origins = []
     for root in roots_of(node):
         ref = root.ref

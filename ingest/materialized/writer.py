@@ -21,7 +21,7 @@ from livectr.ingest.dead_letters.usable import judge
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
-from livectr.ingest.language.roots import needs_statistics
+from livectr.ingest.language.roots import needs_counts, needs_statistics
 from livectr.ingest.materialized.parts import Part, built
 from livectr.ingest.materialized.store import (
     GROUP_ROWS,
@@ -48,7 +48,7 @@ def choose(pipeline: Pipeline, names: Sequence[str] | None) -> tuple[Feature, ..
 
     Args:
         pipeline: whose features are chosen.
-        names: of features; None: all that do not depend on running statistics.
+        names: of features; None: all that depend neither on running statistics nor on counters.
 
     Raises:
         ConfigError: a feature cannot be materialized.
@@ -57,6 +57,9 @@ def choose(pipeline: Pipeline, names: Sequence[str] | None) -> tuple[Feature, ..
     wanted = set(known if names is None else names)
     if unknown := sorted(wanted - set(known)):
         raise ConfigError(f"there is no feature {unknown[0]!r}; the pipeline's are {', '.join(known)}")
+    counted = [name for name in known if name in wanted and needs_counts(known[name])]
+    if names is not None and counted:
+        raise ConfigError(f"feature {counted[0]!r} depends on counters, which training keeps; leave it out")
     running = [name for name in known if name in wanted and needs_statistics(known[name])]
     if names is not None and running:
         raise ConfigError(
@@ -66,9 +69,11 @@ def choose(pipeline: Pipeline, names: Sequence[str] | None) -> tuple[Feature, ..
         raise ConfigError(
             f"feature {min(reserved)!r} is named like a column of the store; give it another name"
         )
-    chosen = tuple(feature_of(pipeline, name) for name in known if name in wanted.difference(running))
+    chosen = tuple(
+        feature_of(pipeline, name) for name in known if name in wanted.difference(running, counted)
+    )
     if not chosen:
-        raise ConfigError("there is no feature to materialize: all depend on running statistics")
+        raise ConfigError("there is no feature to materialize: all depend on running statistics or counters")
     return chosen
 
 

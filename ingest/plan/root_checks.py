@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from livectr.ingest.language.counts import CountedRef
 from livectr.ingest.language.expr import ColumnRef, Expr, RecentRef
 from livectr.ingest.language.streams import View
 from livectr.system.errors import ConfigError
@@ -21,6 +22,16 @@ def check_root(root: Expr, log: View, *, label: bool = False) -> None:
         ConfigError: it does not, or the root is the label.
     """
     ref = root.ref
+    if isinstance(ref, CountedRef):
+        counted = ref.counted
+        assert counted is not None
+        known = all(name in log.impressions.columns for name in counted.by)
+        if log.impressions.time is None or not known or counted.lag_ms != log.known_after_ms:
+            raise ConfigError(
+                f"counts by {' and '.join(counted.by)} are of another log; call counts(log, …) with the "
+                "pipeline's log"
+            )
+        return
     tables = {lookup.table.topic: lookup.table for lookup in log.lookups}
     if isinstance(ref, RecentRef):
         if log.clicks is None or ref.source != log.clicks.topic:

@@ -1,6 +1,7 @@
 // Device functions of all operators of the feature language.
 #pragma once
 #include "operators/casts.cuh"
+#include "operators/counts.cuh"
 #include "operators/dictionary.cuh"
 #include "operators/division.cuh"
 #include "operators/features.cuh"

@@ -10,6 +10,7 @@
 #include "extract/extract.hpp"
 #include "request/lookup.hpp"
 #include "request/swap_lock.hpp"
+#include "runtime/hash.cuh"
 
 using namespace livectr::request;
 
@@ -32,9 +33,9 @@ struct History {
 namespace livectr::request {
 
 struct FeaturePlan {
-    std::vector<Spec> columns;     // of the stream
-    std::vector<Root> roots;       // in the order of the compiled plan
-    std::vector<int64_t> lookups;  // column whose values are the keys
+    std::vector<Spec> columns;                  // of the stream
+    std::vector<Root> roots;                    // in the order of the compiled plan
+    std::vector<std::vector<int64_t>> lookups;  // columns whose values make the keys
     std::vector<History> histories;
     int64_t user, item;  // columns; -1: none
     std::vector<int32_t> order;
@@ -70,8 +71,8 @@ class Enriching {
         auto* const slots = arena.take<const int32_t*>(lookups);
         call_.oldest = HUGE_VAL;
         for (int64_t l = 0; l < lookups; ++l) {
-            const int64_t on = plan_.lookups[size_t(l)], n = counts[l] = found_[on]->length;
-            keys[l] = keys_of(on);
+            const int64_t n = counts[l] = rows_of(l);
+            keys[l] = lookup_keys(l, n);
             if (call_.slots) {
                 slots[l] = call_.slots[l];
             } else {
@@ -164,6 +165,30 @@ class Enriching {
         return keys;
     }
 
+    // Rows of a look-up: 1 if all columns of its keys are shared.
+    int64_t rows_of(int64_t lookup) const { return has_own(lookup) ? call_.rows : 1; }
+
+    bool has_own(int64_t lookup) const {
+        const auto& columns = plan_.lookups[size_t(lookup)];
+        return std::any_of(columns.begin(), columns.end(), [&](int64_t column) { return own_[column] != 0; });
+    }
+
+    // Keys of a look-up; those of several columns are combined in their order, as `combine_keys` does.
+    const int64_t* lookup_keys(int64_t lookup, int64_t n) {
+        const auto& columns = plan_.lookups[size_t(lookup)];
+        const int64_t* const first = keys_of(columns[0]);
+        if (columns.size() == 1) return first;
+        auto* const keys = memory_.arena.take<int64_t>(n);
+        for (int64_t i = 0; i < n; ++i) keys[i] = first[own_[columns[0]] ? i : 0];
+        for (size_t c = 1; c < columns.size(); ++c) {
+            const int64_t* const more = keys_of(columns[c]);
+            const bool own = own_[columns[c]] != 0;
+            for (int64_t i = 0; i < n; ++i)
+                keys[i] = int64_t(hash_combine(uint64_t(keys[i]), uint64_t(more[own ? i : 0])));
+        }
+        return keys;
+    }
+
     FeatureOutcome assemble(const int32_t* const* slots) {
         const int64_t roots = int64_t(plan_.roots.size());
         auto** const own = memory_.arena.take<ArrowArray*>(roots);
@@ -176,10 +201,9 @@ class Enriching {
                 array = found_[root.number];
                 is_own = own_[root.number];
             } else if (root.source == LOOKUP) {
-                const int64_t on = plan_.lookups[size_t(root.number)];
                 const LookupTable::Columns& columns = *memory_.views[size_t(root.number)];
-                array = columns[size_t(root.column)].take(slots[root.number], found_[on]->length, arrays_);
-                is_own = own_[on];
+                array = columns[size_t(root.column)].take(slots[root.number], rows_of(root.number), arrays_);
+                is_own = has_own(root.number);
             } else if (!(array = recent(root.number))) {
                 return BAD_HISTORY;
             }
@@ -260,7 +284,8 @@ int64_t answer(FeatureCall& call) {
 
 extern "C" {
 
-// numbers: user and item column, then roots of 3, columns of the look-ups, histories of 2; sizes: their counts.
+// numbers: user and item column, then roots of 3, look-ups (number of columns, columns), histories of 2; sizes: their
+// counts.
 FeaturePlan* features_new(const int64_t* sizes, const int64_t* numbers) {
     try {
         auto made = std::make_unique<FeaturePlan>();
@@ -269,7 +294,11 @@ FeaturePlan* features_new(const int64_t* sizes, const int64_t* numbers) {
             made->roots.push_back({numbers[0], numbers[1], numbers[2]});
             made->order.push_back(int32_t(i));
         }
-        for (int64_t i = 0; i < sizes[1]; ++i) made->lookups.push_back(*numbers++);
+        for (int64_t i = 0; i < sizes[1]; ++i) {
+            const int64_t count = *numbers++;
+            made->lookups.emplace_back(numbers, numbers + count);
+            numbers += count;
+        }
         for (int64_t i = 0; i < sizes[2]; ++i, numbers += 2) made->histories.push_back({numbers[0], numbers[1]});
         return made.release();
     } catch (const std::bad_alloc&) {

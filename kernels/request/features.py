@@ -50,7 +50,7 @@ class InputLayout:
     Args:
         columns: of the stream.
         roots: in the order of the compiled plan.
-        lookups: column whose values are the keys, for each look-up.
+        lookups: columns whose values make the keys, for each look-up.
         histories: most items and longest age in ms, for each history.
         user: column of the user; -1: none is read.
         item: column of the items; -1: their keys are not wanted.
@@ -58,7 +58,7 @@ class InputLayout:
 
     columns: Sequence[RequestColumn]
     roots: Sequence[RootSource]
-    lookups: Sequence[int]
+    lookups: Sequence[Sequence[int]]
     histories: Sequence[tuple[int, int]]
     user: int = -1
     item: int = -1
@@ -130,7 +130,8 @@ class CompiledInputs:
         numbers = [layout.user, layout.item]
         for root in layout.roots:
             numbers += [root.kind, root.number, root.column]
-        numbers += layout.lookups
+        for columns in layout.lookups:
+            numbers += [len(columns), *columns]
         for history in layout.histories:
             numbers += history
         sizes = np.array([len(layout.roots), len(layout.lookups), len(layout.histories)], np.int64)

@@ -154,6 +154,8 @@ def score_log(scoring: Scoring) -> Path | None:
     part.check_count(target)
     pipeline = load_pipeline(scoring.pipeline)
     _check_alike(scoring, pipeline)
+    if pipeline.counters and part.count > 1:
+        raise ConfigError("counters count the whole log in its order; score it as one part")
     if target.exists():
         print(f"{target} is there already", file=sys.stderr)
     elif part.folder(target).exists():
@@ -212,6 +214,8 @@ def _score(scoring: Scoring, pipeline: Pipeline) -> None:
             dead_letters=letters,
             state=state,
         )
+        if not scoring.from_start:
+            examples.counters.load(restored.state("counters"))
         scores = _Scores(pipeline, scorer, restored)
         try:
             for batch in by_partition(until_end(examples)):

@@ -355,6 +355,8 @@ def _joins(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:
 
 def _lookups(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:
     for lookup in pipeline.joined:
+        if lookup.counted is not None:
+            continue
         topic = lookup.table.topic
         counts = sample.stats.lookups.get(topic, {})
         hits, misses = counts.get("found", 0), counts.get("missing", 0)

@@ -16,6 +16,7 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.features import Features
 from livectr.library.checkpoints import open_checkpoint
+from livectr.library.counted_rows import counted_rows
 from livectr.library.tables import root_columns, to_pipeline
 from livectr.system.errors import ConfigError
 
@@ -38,7 +39,8 @@ def features(
             or the path of a Parquet file. Times are epoch milliseconds or timestamps.
         tables: topic of a look-up table → its rows, of the same kinds; the last row of a key counts. Without
             a table its columns are taken from `rows`.
-        checkpoint: where running statistics (`zscore`, `frequency`, …) come from; None: nothing is known yet.
+        checkpoint: where running statistics (`zscore`, `frequency`, …) and counters come from; None: nothing
+            is known yet.
 
     Returns:
         n rows: a sparse feature is list<int64>, its keys; a dense feature is float32, or a list of them of
@@ -51,11 +53,12 @@ def features(
         >>> livectr.features(pipeline, [{"user_id": 7, "page": "home"}]).column("page")
     """
     pipeline = to_pipeline(pipeline)
-    columns = root_columns(pipeline, rows, tables)
-    statistics = None
+    statistics, counted = None, dict[str, pa.Table]()
     if checkpoint is not None:
         with open_checkpoint(checkpoint, pipeline) as restored:
+            counted = counted_rows(pipeline, restored)
             statistics = Statistics(pipeline.plan).load(restored.statistics())
+    columns = root_columns(pipeline, rows, {**counted, **(tables or {})})
     parts = [_table(pipeline.plan, features) for features in extracted(pipeline.plan, columns, statistics)]
     return pa.concat_tables(parts)
 

@@ -30,6 +30,7 @@ from livectr.kernels.table.from_zero import start_at_zero
 from livectr.kernels.table.rows import values_only
 from livectr.kernels.table.table import DynamicTable
 from livectr.library.checkpoints import open_checkpoint
+from livectr.library.counted_rows import counted_rows
 from livectr.library.features import extracted
 from livectr.library.tables import root_columns, to_pipeline
 from livectr.models.base import CTRModel
@@ -72,7 +73,7 @@ def score(
     """Predict the click probability of rows with the ranking model (the champion) of a checkpoint.
 
     It computes what a rank server of the same version computes. The servers take look-up rows and histories
-    from Redis; here they are in `tables` and `rows`.
+    from Redis; here they are in `tables` and `rows`, and counters are the checkpoint's.
 
     Args:
         pipeline: the pipeline that the checkpoint belongs to, or the path of its file.
@@ -99,8 +100,8 @@ def score(
         raise ConfigError(
             f"score: {target!r} is no target of the pipeline; it has {', '.join(names) or 'none'}"
         )
-    columns = root_columns(pipeline, rows, tables)
     with open_checkpoint(checkpoint, pipeline) as restored:
+        columns = root_columns(pipeline, rows, {**counted_rows(pipeline, restored), **(tables or {})})
         scorer = CheckpointScorer(
             pipeline, restored, {name: Path(path) for name, path in (content or {}).items()}
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from livectr.ingest.language.event_times import EARLIEST_MS, LATEST_MS, millisec
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.language.streams import Stream
 from livectr.ingest.pipeline import Pipeline, load_pipeline
+from livectr.kernels.keys.keys import combine_keys
 from livectr.library.arrays import array_of
 from livectr.system.errors import ConfigError, reason_of
 from livectr.system.texts import visible
@@ -114,7 +116,8 @@ def root_columns(pipeline: Pipeline, rows: Any, tables: Mapping[str, Any] | None
 
     A column of impressions is named by itself or with its topic (`ad_id`, `impressions.ad_id`). A column of a
     look-up table is taken from `tables` by the latest row of its key, else from `rows`. A history is a list
-    column with the name that `livectr inspect` shows; without that column it is empty.
+    column with the name that `livectr inspect` shows; without that column it is empty. Rows of counters are
+    taken from `tables`; else nothing is counted.
 
     Args:
         pipeline: its plan says which columns are needed.
@@ -156,10 +159,13 @@ def root_columns(pipeline: Pipeline, rows: Any, tables: Mapping[str, Any] | None
         if topic in known and roots:
             lookup, table = declared[topic], known[topic]
             check_columns(table, (lookup.table.key, *(root.ref.column for root in roots)), f"table {topic}")
-            on = pick(f"{impressions.topic}.{lookup.on}", lookup.on)
-            at = latest_rows(key_of(table.column(lookup.table.key)), key_of(on)) if on is not None else None
+            on = [pick(f"{impressions.topic}.{name}", name) for name in lookup.keys]
+            at = None
+            if all(column is not None for column in on):
+                wanted = reduce(combine_keys, map(key_of, on))
+                at = latest_rows(key_of(table.column(lookup.table.key)), wanted)
             chosen |= {root.name: table.column(root.ref.column).take(at) for root in roots if at is not None}
-        else:
+        elif declared[topic].counted is None:
             for root in roots:
                 own = root.ref.column in impressions.columns  # then it is the impression's
                 chosen[root.name] = pick(root.name, *(() if own else (root.ref.column,)))
@@ -170,7 +176,11 @@ def root_columns(pipeline: Pipeline, rows: Any, tables: Mapping[str, Any] | None
         )
     dtypes = {root.name: root.dtype for root in pipeline.plan.roots}
     columns = pa.table(chosen) if chosen else given.select([])
-    batch = conformed(columns, dtypes, optional=[root.name for root in pipeline.history_roots])
+    counted = [
+        root.name for lookup in pipeline.counters for root in pipeline.lookup_roots[lookup.table.topic]
+    ]
+    optional = [*counted, *(root.name for root in pipeline.history_roots)]
+    batch = conformed(columns, dtypes, optional=optional)
     return _as_in_training(batch, dtypes, pipeline.log.impressions)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from livectr.ingest.language.expr import RecentRef
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.language.tables import Table
 from livectr.ingest.pipeline import Pipeline
+from livectr.kernels.keys.keys import combine_keys
 from livectr.library.tables import root_columns
 from livectr.store.layout import Keyspace, decode_history, decode_lookup_rows, without_password
 from livectr.store.redis_client import connect_redis
@@ -78,8 +80,9 @@ class LiveInputs:
         rows = request.rows(self._pipeline)
         found = {}
         for lookup in self._pipeline.joined:
-            once = 1 if lookup.on in request.context or lookup.on in request.others else len(rows)
-            keys = key_of(rows.column(lookup.on).slice(0, once))
+            shared = all(name in request.context or name in request.others for name in lookup.keys)
+            once = rows.slice(0, 1 if shared else len(rows))
+            keys = reduce(combine_keys, (key_of(once.column(name)) for name in lookup.keys))
             found[lookup.table.topic] = self._space.lookup_rows(lookup.table.topic, keys)
         users = key_of(rows.column(self._pipeline.log.impressions.key).slice(0, 1))
         return Names(found, [n for name, _ in self._histories for n in self._space.histories(name, users)])

@@ -65,7 +65,9 @@ class Request:
 def columns_read(pipeline: Pipeline) -> tuple[str, ...]:
     """Columns of the impression stream that features, look-ups and histories read."""
     stream = pipeline.log.impressions
-    names = [root.ref.column for root in pipeline.request_roots] + [lookup.on for lookup in pipeline.joined]
+    names = [root.ref.column for root in pipeline.request_roots] + [
+        name for lookup in pipeline.joined for name in lookup.keys
+    ]
     names += [name for name in (stream.key, stream.time, pipeline.item_column) if name is not None]
     return tuple(dict.fromkeys(names))
 

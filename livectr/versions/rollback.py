@@ -22,7 +22,7 @@ import secrets
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ from livectr.ingest.content.folders import content_folders
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.extract.statistics import Statistics
+from livectr.ingest.join.counters import Counters
 from livectr.ingest.join.lookups import Lookups
 from livectr.ingest.pipeline import Pipeline
 from livectr.store.hold import Hold
@@ -98,7 +99,7 @@ def roll_back(
         _check_stored(place, pipeline, settings, and_train=and_train)
     if not readable(place):
         raise ConfigError(f"{place.name} holds no checkpoint; name what training wrote")
-    facts, broken = _Facts(), list[int]()
+    facts, broken = _Facts({}, Counters(pipeline)), list[int]()
     with closing(RedisStore(settings.redis, settings.namespace)) as store, connect() as collectives:
         before = _served(store)
         while True:
@@ -253,14 +254,15 @@ def held_generation(place: Folder | Stored, manifest: Manifest) -> Held:
 class _Facts:
     """Look-up tables of a source, as a snapshot asks for them; it changes nothing of the users' histories."""
 
-    tables: Mapping[str, Any] = field(default_factory=dict)
+    tables: Mapping[str, Any]
+    counters: Counters
 
     @staticmethod
     def read(pipeline: Pipeline, source: str) -> _Facts:
         """Read all look-up tables to the end that they have."""
         lookups = Lookups(pipeline.tables, source, until_end=True, dead_letters=DeadLetters(None))
         lookups.close()
-        return _Facts(lookups.tables)
+        return _Facts(lookups.tables, Counters(pipeline))
 
     def history_changes(self, since: int = 0) -> dict[str, Any]:
         """Nothing."""

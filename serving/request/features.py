@@ -208,7 +208,7 @@ class RequestFeatures:
         self._live = bool(self._tables or self._histories)
         stream = pipeline.log.impressions
         read = [root.ref.column for root in pipeline.request_roots if root.name in names]
-        read += [lookup.on for lookup in self._tables]
+        read += [name for lookup in self._tables for name in lookup.keys]
         read += [stream.key, *([item_column] if item_column is not None else [])]
         self._columns = {
             name: RequestColumn(
@@ -228,7 +228,7 @@ class RequestFeatures:
             InputLayout(
                 list(self._columns.values()),
                 [self._sources[name] for name in self._root_names],
-                [at.index(lookup.on) for lookup in self._tables],
+                [[at.index(name) for name in lookup.keys] for lookup in self._tables],
                 [
                     (root.ref.n, root.ref.within_ms)
                     for root in self._histories
@@ -450,12 +450,13 @@ class RequestFeatures:
             own = {name for name in at if columns.has_candidate(name)}
             places = np.array([at.get(name, -1) for name in self._columns], np.int64)
         names = list(self._columns)
-        on = [lookup.on for lookup in self._tables]
+        on = [lookup.keys for lookup in self._tables]
 
         def is_shared(source: RootSource) -> bool:
             if source.kind == HISTORY:
                 return True
-            return (names[source.number] if source.kind == COLUMN else on[source.number]) not in own
+            read = [names[source.number]] if source.kind == COLUMN else on[source.number]
+            return own.isdisjoint(read)
 
         # A single candidate shares with no other.
         shared = set() if columns.size == 1 else {n for n, s in self._sources.items() if is_shared(s)}

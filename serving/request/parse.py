@@ -251,8 +251,9 @@ def _column_specs(pipeline: Pipeline, roots: Set[str], *, only_context: bool) ->
     stream, lookups = pipeline.log.impressions, pipeline.log.lookups
     needed = [root.ref.column for root in pipeline.request_roots if root.name in roots]
     needed += [
-        lookup.on
+        name
         for lookup in lookups
+        for name in lookup.keys
         if any(root.name in roots for root in pipeline.lookup_roots[lookup.table.topic])
     ]
     if any(root.name in roots for root in pipeline.history_roots):

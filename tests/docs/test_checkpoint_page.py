@@ -63,7 +63,7 @@ def fits(shape: str, actual: list[int]) -> bool:
 def rich(logs: str, *, delayed: str | None) -> tuple[Pipeline, set[str]]:
     """Pipeline whose checkpoint has nearly every kind of tensor, and these kinds."""
     with loading():
-        from livectr import Table, TablePolicy, label_join
+        from livectr import Table, TablePolicy, counts, label_join
         from livectr.models import LR
     made = load_pipeline(ROOT / "examples" / "display_ads" / "pipeline.py")
     kinds = {"tables", "dense", "source", "statistics", "items", "policies"}
@@ -81,9 +81,9 @@ def rich(logs: str, *, delayed: str | None) -> tuple[Pipeline, set[str]]:
     ads = Table("ads", key="ad_id", columns={"ad_id": "int64", "advertiser": "int64"}, time="advertiser")
     log = label_join(*streams, on="request_id", window="5s", wait="1s", delayed="es_dfm").lookup(ads)
     features = {"user": log.user_id, "ad": log.ad_id, "page": log.page, "advertiser": ads.advertiser}
-    return Pipeline(log, sparse=features, rank=LR(), settings={"batch_size": 256}), kinds - {
-        *("statistics", "items", "policies")
-    } | {"scores", "rows"}
+    dense = counts(log, by="ad_id", over=("2s", "5s")).features("ad")
+    made = Pipeline(log, sparse=features, dense=dense, rank=LR(), settings={"batch_size": 256})
+    return made, kinds - {"statistics", "items", "policies"} | {"scores", "rows", "counters"}
 
 
 @pytest.mark.parametrize("delayed", [None, "es_dfm"])

@@ -73,10 +73,11 @@ from livectr.trainer.quality.champion import CONTEST, champion_of
 from livectr.trainer.quality.final_labels import FinalLabels
 from livectr.trainer.quality.hedger import Hedger
 from livectr.trainer.quality.monitor import Monitor
+from livectr.trainer.stream.counters import CountersPart
 from livectr.trainer.tables.policies import Policies, State
 
 LOG = logging.getLogger(__name__)
-AS_THEY_ARE = ("known", "histories", "rows", "items", "gate", Monitor.kind)
+AS_THEY_ARE = ("known", "histories", "rows", "items", "gate", Monitor.kind, CountersPart.kind)
 """Kinds of files that a changed pipeline reads as they are."""
 OF_EACH_MODEL = (FinalLabels.kind, CONTEST, Calibrator.kind, Hedger.kind)
 """Kinds of files with a value for each model."""

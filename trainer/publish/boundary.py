@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from livectr.ingest.join.counters import CounterRows
 from livectr.ingest.join.examples import ExampleSource
 from livectr.ingest.join.histories import BehaviorHistories
 from livectr.ingest.join.lookup import LookupTable
@@ -53,15 +54,15 @@ class Boundary:
 
 @dataclass(frozen=True)
 class Left:
-    """Expired users and keys of look-up tables, which a version removes."""
+    """Expired users, and keys of look-up tables and counters, which a version removes."""
 
     behaviors: Sequence[BehaviorHistories] = ()
-    lookups: Sequence[LookupTable] = ()
+    lookups: Sequence[LookupTable | CounterRows] = ()
 
     @staticmethod
     def of(source: ExampleSource) -> Left:
         """Lists of a rank's source."""
-        return Left(source.behaviors, list(source.tables.values()))
+        return Left(source.behaviors, [*source.tables.values(), *source.counters.rows.values()])
 
     def track(self, *, saved: bool, published: bool) -> None:
         """List who leaves from now on, as far as checkpoints (users alone) and versions have to know."""

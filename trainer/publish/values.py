@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import safetensors.numpy
 
+from livectr.ingest.join.counters import CounterRows
 from livectr.ingest.join.examples import ExampleSource
+from livectr.ingest.join.lookup import LookupTable
 from livectr.kernels.stream.history import Histories
 from livectr.store.layout import HISTORY, LOOKUP, Keyspace, buckets_of, encode_history, encode_lookup_row
 from livectr.trainer.comm.control import Control
@@ -77,11 +79,16 @@ class ValueCopier:
     @property
     def _any(self) -> bool:
         """Tell if versions have look-up rows or histories."""
-        return bool(self.source.pipeline.tables or self.source.pipeline.history_roots)
+        return bool(self._tables or self.source.pipeline.history_roots)
+
+    @property
+    def _tables(self) -> dict[str, LookupTable | CounterRows]:
+        """Look-up tables and counters, by the names of their rows."""
+        return {**self.source.tables, **self.source.counters.rows}
 
     def _lookup_rows(self, since: int) -> Iterator[Values]:
         """Changed look-up rows; every rank knows all of them and takes its share of the buckets."""
-        for topic, table in self.source.tables.items():
+        for topic, table in self._tables.items():
             keys, rows = table.changed(since)
             own = np.flatnonzero(buckets_of(keys) % self.control.world == self.control.rank)
             values = [encode_lookup_row(row) if (row := rows[i]) is not None else None for i in own.tolist()]
@@ -105,7 +112,7 @@ class ValueCopier:
         ]
         if self.control.rank != 0:
             return None
-        kept = {LOOKUP + topic: np.sort(table.keys) for topic, table in self.source.tables.items()}
+        kept = {LOOKUP + topic: np.sort(table.keys) for topic, table in self._tables.items()}
         names = {name for part in parts for name in part}
         return kept | {
             HISTORY + name: np.unique(np.concatenate([part[name] for part in parts if name in part]))

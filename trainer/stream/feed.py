@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import pairwise
 
 import numpy as np
@@ -37,6 +37,7 @@ from livectr.ingest.dead_letters.letters import EXAMPLE, DeadLetters, Reason
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.extract.targets import TargetExtractor, TargetLabels
 from livectr.ingest.extract.weights import WeightExtractor, Weights
+from livectr.ingest.join.counters import Together
 from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.join.examples import ExampleSource
 from livectr.ingest.language.labels import labels_of
@@ -241,10 +242,17 @@ class Feed:
     def _begin(self, cut: Cut) -> None:
         """Take a batch and start to extract it."""
         count, last = int(cut.counts[self._control.rank]), int(cut.order[-1])
-        own = self._source.pop(count, last, cut.decided)
+        own = self._source.pop(count, last, cut.decided, partial(self._together, cut))
         extract = self._extract if cut.parts == 1 else self._plain
         computed = self._worker.submit(self._compute, extract, own, self.statistics)
         self._flights.append(_Flight(cut, own, computed))
+
+    def _together(self, cut: Cut, words: I64) -> Together:
+        """Words of all ranks' examples of a cut. Collective."""
+        gathered = np.concatenate(self._control.gather_ragged(words, cut.counts))
+        first = int(cut.counts[: self._control.rank].sum())
+        own = (cut.sequence >= first) & (cut.sequence < first + len(words))
+        return Together(gathered[cut.sequence], cut.order, own)
 
     def _finish(self, flight: _Flight) -> Batch:
         """Wait for the features of a batch in flight. Collective."""

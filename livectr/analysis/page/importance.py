@@ -10,9 +10,10 @@ whose content another field repeats looks less important than it is.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -103,10 +104,10 @@ def importance(asked: Asked) -> Importance:
     pipeline = load_pipeline(asked.pipeline)
     with open_checkpoint(asked.checkpoint, pipeline) as restored, compute_threads(thread_count()):
         scorer = CheckpointScorer(pipeline, restored, {})
-        state = None
+        state, counted = None, dict[str, Any]()
         if not asked.from_start:
-            state = restored.source()
-        features, scored = _newest(asked, pipeline, scorer.statistics, state)
+            state, counted = restored.source(), restored.state("counters")
+        features, scored = _newest(asked, pipeline, scorer.statistics, state, counted)
         labels, weights = scored["label"].astype(np.float32), weights_of(scored)
         logit = scorer.logits(features)
         loss, area = float(_mean(example_losses(logit, labels), weights)), auc(logit, labels, weights)
@@ -120,7 +121,11 @@ def _mean(values: F64, weights: F32 | None) -> float:
 
 
 def _newest(
-    asked: Asked, pipeline: Pipeline, statistics: Statistics, state: SourceState | None
+    asked: Asked,
+    pipeline: Pipeline,
+    statistics: Statistics,
+    state: SourceState | None,
+    counted: Mapping[str, Any],
 ) -> tuple[Features, Records]:
     """Features of the newest examples, and their records with final labels and no scores."""
     source = ExampleSource(
@@ -132,6 +137,7 @@ def _newest(
         dead_letters=DeadLetters(None),
         state=state,
     )
+    source.counters.load(counted)
     weights = pipeline.example_weights
     weigh = None if weights is None else WeightExtractor(weights)
     extract, held = Extractor(pipeline.plan), deque[tuple[Features, Records, npt.NDArray[np.bool_]]]()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from livectr.ingest.language.counts import CountedRef
 from livectr.ingest.language.expr import Expr, RecentRef, is_vector, width_of
 from livectr.ingest.language.roots import needs_statistics, roots_of
 from livectr.ingest.pipeline import Pipeline
@@ -23,6 +24,8 @@ INPUTS = {
     "look-up": "the server read the row of that moment; here it is the newest row of the table",
     "history": "the server knows the clicks that were published before the request; here they are all clicks "
     "before the impression",
+    "counters": "the server has what its version had counted; here it is what was known at the time of the "
+    "impression",
     "statistics": "the server has the running statistics of its version; here they are of all examples "
     "before the impression, from the start of the log",
 }
@@ -91,6 +94,8 @@ def inputs_of(pipeline: Pipeline, node: Expr) -> tuple[str, ...]:
         ref = root.ref
         if isinstance(ref, RecentRef):
             found.add("history")
+        elif isinstance(ref, CountedRef):
+            found.add("counters")
         elif ref.table:
             found.add("look-up")
         else:

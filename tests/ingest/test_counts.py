@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from livectr import Stream, Table, counts, labelled
+from livectr import Label, Stream, Table, counts, label_join, labelled
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.language.delays import Delayed
@@ -16,7 +16,7 @@ from livectr.ingest.operators.counts import Counts
 from livectr.ingest.pipeline import Pipeline
 from livectr.models import LR
 from livectr.system.errors import ConfigError
-from tests.ingest.counted_log import SHOWN, log_of, pipeline_of, read, write_log
+from tests.ingest.counted_log import CLICKS, SHOWN, log_of, pipeline_of, read, write_log
 
 
 def dense(pipeline: Pipeline, batches: Sequence[Examples]) -> np.ndarray:
@@ -95,3 +95,10 @@ def test_wrong_counts_are_refused_by_a_sentence(make: object, sentence: str) -> 
     assert callable(make)
     with pytest.raises(ConfigError, match=sentence):
         make()
+
+
+def test_a_label_of_its_own_stream_comes_when_the_counters_of_then_are_gone() -> None:
+    orders = Stream("orders", key="user", time="ts", columns={"id": "int64", "user": "int64", "ts": "int64"})
+    log = label_join(SHOWN, CLICKS, on="id", window="8s", labels=[Label("order", orders, window="1d")])
+    with pytest.raises(ConfigError, match=r"counters do not go with labels of their own streams \(order\)"):
+        pipeline_of(log)

@@ -72,6 +72,7 @@ def hints(
         yield "labels", f"none of {counts['examples']:,} examples has label 1: is the {wrong} right?"
     if clicks is not None:
         yield from _join_hints(pipeline, counts, apart, least, final=final)
+    yield from _label_hints(pipeline, counts, least, final=final)
     for lookup in pipeline.joined:
         if lookup.counted is not None:
             continue
@@ -83,6 +84,30 @@ def hints(
                 f"table {topic} has a row for {matched:,} of {matched + missing:,} look-ups "
                 f"({matched / (matched + missing):.0%}), the others are read as null: are "
                 f"{shown.topic}.{lookup.on} and {topic}.{lookup.table.key} the same ids, written alike?",
+            )
+
+
+def _label_hints(
+    pipeline: Pipeline, counts: Mapping[str, Any], least: int, *, final: bool
+) -> Iterator[tuple[str, str]]:
+    """Hints about labels beside the click."""
+    log = pipeline.log
+    for label in log.more_labels:
+        found, topic = counts.get("labels", {}).get(label.name, {}), label.stream.topic
+        if counts["events"][topic] == 0 and counts["examples"] >= least:
+            yield (
+                f"{topic} empty",
+                f"{topic} has no rows: every label {label.name!r} is 0. Are they written to topic {topic}?",
+            )
+        lonely = found.get("unmatched", 0) + found.get("waiting", 0)
+        events = lonely + found.get("matched", 0) + found.get("late", 0)
+        if events >= least and lonely > (SOME_UNMATCHED if final else MOST_UNMATCHED) * events:
+            on = ", ".join(label.columns(log.on))
+            yield (
+                f"{topic} unmatched",
+                f"{lonely:,} of {events:,} {topic} ({lonely / events:.0%}) have no row of "
+                f"{log.impressions.topic} with their {on}: are these the same ids, and is label "
+                f"{label.name!r}'s window={label.window_ms} ms long enough?",
             )
 
 

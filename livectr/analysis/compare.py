@@ -25,6 +25,7 @@ from livectr.system.errors import ConfigError
 from livectr.trainer.quality.metrics import LAST, Quality, bounded, example_losses, quality
 from livectr.trainer.quality.predictions import (
     is_prediction_log,
+    knows,
     label_of,
     read_predictions,
     roles_of,
@@ -210,8 +211,11 @@ def _matched(files: Sequence[Path]) -> tuple[NDArray[np.void], NDArray[np.void],
 
 def _of_predictions(a: NDArray[np.void], b: NDArray[np.void]) -> Iterator[Row]:
     """a, b: records[n] of the same examples (trainer.quality.predictions)."""
-    start = int(len(a) * (1 - LAST))
+    both = a, b
     for model in (role for role in roles_of(a) if role in roles_of(b)):
+        known = knows(both[0], model) & knows(both[1], model)  # orders of the last day may be open
+        a, b = (run[known] for run in both)
+        start = int(len(a) * (1 - LAST))
         for of, part in (("all", slice(None)), ("last", slice(start, None))):
             label = label_of(a[part], model).astype(np.float32)
             x, y = a[model][part], b[model][part]

@@ -25,6 +25,7 @@ from livectr.system.errors import ConfigError
 from livectr.trainer.quality.metrics import LAST, Quality, gauc_error
 from livectr.trainer.quality.predictions import (
     Records,
+    known_of,
     label_of,
     quality_of,
     read_predictions,
@@ -206,7 +207,8 @@ def _bars(path: Path, logs: Mapping[str, Records], measure: str) -> None:
         for model in roles_of(held):
             labels.append(_label(name, model, logs))
             values.append(getattr(quality_of(held, model), measure))
-            part = held[is_cold(held["seen"])] if measure == "cold_gauc" else held
+            part = known_of(held, model)
+            part = part[is_cold(part["seen"])] if measure == "cold_gauc" else part
             error = float("nan")
             if measure in ("gauc", "cold_gauc"):
                 label = label_of(part, model).astype(np.float32)

@@ -89,7 +89,12 @@ def findings(pipeline: Pipeline, sample: Sample, now_ms: int | None = None) -> l
         *_labels_by_hour(pipeline, sample),
         *_targets(pipeline, sample),
     ]
-    found += [*_joins(pipeline, sample), *_lookups(pipeline, sample), *_histories(pipeline, sample)]
+    found += [
+        *_joins(pipeline, sample),
+        *_more_labels(pipeline, sample),
+        *_lookups(pipeline, sample),
+        *_histories(pipeline, sample),
+    ]
     return [*found, *_fields(pipeline, sample), *_numbers(pipeline, sample)]
 
 
@@ -351,6 +356,30 @@ def _joins(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:
             f'clock_slack="{math.ceil(most / 1000)}s".'
         )
     yield Finding(WRONG if lost > MOST_UNMATCHED * clicks else DOUBTFUL, "label join", found, advice)
+
+
+def _more_labels(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:
+    """Labels beside the click."""
+    for label in pipeline.log.more_labels:
+        counts, topic = sample.stats.labels.get(label.name, {}), label.stream.topic
+        lonely, late = counts.get("unmatched", 0) + counts.get("waiting", 0), counts.get("late", 0)
+        matched = counts.get("matched", 0)
+        events = matched + late + lonely
+        window = f"{label.window_ms / 1000:g} s"
+        found = f"{matched:,} of {events:,} {topic} label a row; {late:,} come after the window of {window}"
+        found += f"; {lonely:,} have no impression"
+        on = ", ".join(label.columns(pipeline.log.on))
+        if sample.early:  # an impression whose window is open may still get its label
+            yield Finding(RIGHT, f"label {label.name}", f"{found}; rows left before their window")
+        elif not events and len(sample) >= FEW:
+            advice = f"no row has this label: are events written to {topic}?"
+            yield Finding(DOUBTFUL, f"label {label.name}", found, advice)
+        elif lonely + late > SOME_UNMATCHED * events and events >= FEW:
+            advice = f"are {on} the same ids in both topics, and is the window long enough?"
+            lost = lonely + late > MOST_UNMATCHED * events
+            yield Finding(WRONG if lost else DOUBTFUL, f"label {label.name}", found, advice)
+        else:
+            yield Finding(RIGHT, f"label {label.name}", found)
 
 
 def _lookups(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:

@@ -45,6 +45,9 @@ def facts_of(report: Report) -> Iterator[tuple[str, str]]:
         yield "set aside", _set_aside(report)
     if clicks := _clicks(report):
         yield "clicks", clicks
+    for label, counts in report.stream.get("labels", {}).items():
+        if words := _label(counts):
+            yield label, words
     yield "versions", _versions(report)
     yield "freshness", _freshness(report.freshness)
 
@@ -81,6 +84,20 @@ def _clicks(report: Report) -> str:
         "came too late": stream.get("late_clicks", 0),
         "have no impression": stream.get("unmatched_clicks", 0) + stream.get("waiting_clicks", 0),
     }
+    return _shares(found)
+
+
+def _label(counts: Mapping[str, int]) -> str:
+    """Account of the events of a label beside the click; "" without any."""
+    found = {
+        "label an impression": counts.get("matched", 0),
+        "came too late": counts.get("late", 0),
+        "have no impression": counts.get("unmatched", 0) + counts.get("waiting", 0),
+    }
+    return _shares(found)
+
+
+def _shares(found: Mapping[str, int]) -> str:
     every = sum(found.values())
     return ", ".join(f"{count:,} ({count / every:.1%}) {what}" for what, count in found.items() if count)
 

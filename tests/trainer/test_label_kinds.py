@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import livectr
 from livectr.analysis.score_log import Scoring, score_log
+from livectr.check.rules import DOUBTFUL, WRONG, findings
 from livectr.check.sample import read_sample
+from livectr.cli import main
 from livectr.ingest.language.streams import Label, Stream, label_join
 from livectr.ingest.language.targets import Target
 from livectr.ingest.materialized.features import MaterializedFeatures
@@ -110,6 +113,28 @@ def test_ranks_that_are_killed_end_as_one_that_was_not(tmp_path: Path) -> None:
         )
     sample = read_sample(shop(), source, 1_000)
     assert len(sample) == 1_000 and sample.stats.labels["order"]["matched"] > 0
+
+
+def test_events_that_do_not_meet_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = shop_log(4_000)
+    log["orders"] = [{**row, "id": row["id"] + 1_000_000} for row in log["orders"]]
+    none = pa.table({name: pa.array([], pa.int64()) for name in ("user", "id", "ts")})
+    run = livectr.train(shop(), log | {"carts": none}, logs=tmp_path, threads=1, batch_size=64)
+    hints = "\n".join(run.report.hints)
+    assert "carts has no rows: every label 'cart' is 0" in hints
+    assert (
+        f"{len(log['orders'])} of {len(log['orders'])} orders (100%) have no row of shown with their id"
+        in hints
+    )
+    sample = read_sample(shop(), f"file:{tmp_path}", 2_000)
+    found = {finding.what: finding for finding in findings(shop(), sample)}
+    assert found["label cart"].mark == DOUBTFUL and "written to carts?" in found["label cart"].advice
+    assert found["label order"].mark == WRONG and "are id the same ids" in found["label order"].advice
+    (tmp_path / "pipeline.py").write_text(
+        "from tests.trainer.label_kinds_once import shop\n\npipeline = shop()\n"
+    )
+    assert main(["inspect", "--pipeline", str(tmp_path / "pipeline.py")]) == 0
+    assert "order: orders with equal id within 200 s, after a click" in capsys.readouterr().out
 
 
 def test_what_does_not_go_with_labels_is_refused(tmp_path: Path) -> None:

@@ -124,10 +124,15 @@ def as_floats(label: npt.NDArray[np.uint8]) -> F32:
     return np.where(label == UNKNOWN, np.float32(np.nan), label).astype(np.float32)
 
 
+def knows(held: Records, role: str) -> npt.NDArray[np.bool_]:
+    """Mask bool[n] of the records whose label of a role is known."""
+    return np.asarray(label_of(held, role) != UNKNOWN)
+
+
 def known_of(held: Records, role: str) -> Records:
     """Records whose label of a role is known."""
-    unknown = label_of(held, role) == UNKNOWN
-    return held[~unknown] if unknown.any() else held
+    known = knows(held, role)
+    return held if known.all() else held[known]
 
 
 def quality_of(held: Records, role: str) -> Quality:

@@ -44,6 +44,26 @@ def test_a_data_folder_outlives_the_broker(tmp_path: Path) -> None:
     assert (tmp_path / "log").is_dir()
 
 
+@pytest.mark.usefixtures("kafka_url")  # its start, or one before, has formatted a folder
+def test_a_start_after_the_first_formats_without_java(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class BrokerError(Exception):
+        """Raised where the broker would start."""
+
+    def starts(self: Broker, libs: Path, main: str, *arguments: str) -> None:
+        assert main == "kafka.Kafka"
+        assert (tmp_path / "log" / "bootstrap.checkpoint").stat().st_size > 0
+        lines = (tmp_path / "log" / "meta.properties").read_text().splitlines()
+        ids = dict(line.split("=", 1) for line in lines)
+        assert ids["version"] == ids["node.id"] == "1" and ids["cluster.id"] != ids["directory.id"]
+        raise BrokerError
+
+    monkeypatch.setattr(Broker, "_java", starts)
+    with pytest.raises(BrokerError):
+        Broker(data_dir=tmp_path).start()
+
+
 def test_create_topics(kafka_url: str) -> None:
     create_topics(kafka_url, {"made-a": 2, "made-b": 1}, compacted=["made-b"])
     create_topics(kafka_url, {"made-a": 5, "made-c": 1})

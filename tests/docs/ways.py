@@ -1,4 +1,4 @@
-"""Modules that an event, a row and a request pass, measured by a profiler hook: `python -m tests.docs.ways`.
+"""Modules that an event, a row and requests pass, measured by a profiler hook: `python -m tests.docs.ways`.
 
 It writes the lists of docs/architecture.md. A way is that of a single event, commit or request of a process
 that runs already; what a process does once, at its start, is not on it.
@@ -26,12 +26,13 @@ from tests.waiting import until
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "architecture.md"
 BETWEEN = re.compile(r"(<!-- ways -->\n).*(<!-- end of ways -->)", re.DOTALL)
-GOALS = {"event": 28, "row": 16, "request": 14}
+GOALS = {"event": 28, "row": 16, "request": 8, "read": 28}
 """Most modules that a way should have."""
 ABOUT = {
     "event": "An impression and its click, from the file to the gradient",
     "row": "A changed row, from the table through Redis to the server's version",
-    "request": "A rank request, from the bytes to the reply",
+    "request": "A rank request whose inputs are in memory, from the bytes to the reply",
+    "read": "A rank request that reads the user's history from Redis",
 }
 
 
@@ -173,27 +174,50 @@ def row() -> list[str]:
 
 
 def request() -> list[str]:
-    """Way of a request: inside of the server's handler."""
+    """Way of a request that reads nothing: inside of the server's handler."""
+    from tests.fuzz.answers import pipeline
+
+    return answered(pipeline)
+
+
+def read() -> list[str]:
+    """Way of a request that reads a history."""
+    from tests.serving.display_pipeline import pipeline
+
+    return answered(pipeline)
+
+
+def answered(pipeline: Any) -> list[str]:
+    """Modules that a request passes inside of the server's handler."""
     from livectr.client.clients import RankClient
     from livectr.local.ports import free_ports
     from livectr.local.valkey import LocalRedis
+    from livectr.models.configs import model_configs
+    from livectr.models.roles import row_segments
     from livectr.serving.app import App
     from livectr.serving.options import ServeOptions
-    from tests.serving.display_pipeline import pipeline
-    from tests.serving.display_world import NOW_MS, World, publication
+    from livectr.trainer.des.step import DesStep
+    from tests.serving.display_world import NOW_MS, World
+    from tests.serving.publication import Publication
 
-    hook = Hook("serving/server.py")
+    hook, world, step = Hook("serving/server.py"), World(), DesStep(pipeline, seed=1)
     hook.install()
     with LocalRedis(f"127.0.0.1:{free_ports(1)}") as server:
-        World().publish(publication(server.url))
+        segments = tuple((s.name, s.dim) for s in row_segments(model_configs(pipeline)))
+        published = Publication(server.url, pipeline.fingerprint, segments, seed=1)
+        published.lookup_rows("users", world.users)
+        published.lookup_rows("ads", world.ads)
+        published.publish(
+            {name: table.export(state=False) for name, table in step.tables.items()}, step.weights()
+        )
         app = App("rank", pipeline, ServeOptions(server.url))
         app.start()
         app.wait_ready(600)
         with RankClient(f"127.0.0.1:{app.server.port}") as client:
             context = {"user_id": 7, "ts": NOW_MS, "query": "Hello", "tags": ["x"], "request_id": "r"}
             candidates = {"ad_id": [101, 102, 103], "position": [0, 1, 2]}
-            client.rank(context, candidates)
-            client.rank(context, candidates)
+            for _ in range(3):  # the first read rows, and compute partial results
+                client.rank(context, candidates)
             hook.on = True
             client.rank(context, candidates)
             hook.on = False
@@ -248,6 +272,6 @@ def page(text: str, ways: dict[str, list[str]]) -> str:
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        print(json.dumps({"event": event, "row": row, "request": request}[sys.argv[1]]()))
+        print(json.dumps({"event": event, "row": row, "request": request, "read": read}[sys.argv[1]]()))
     else:
         PAGE.write_text(page(PAGE.read_text(), {way: always(way) for way in GOALS}))

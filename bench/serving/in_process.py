@@ -90,8 +90,11 @@ def main() -> None:
     ranker = Ranker(pipeline, follower, options)
 
     def answer(raw: bytes) -> bytes:
-        call = RequestCall("rank", began=time.perf_counter())
-        return ranker.rank(ranker.schema.reader.read(raw), call).serialized()
+        began = time.perf_counter()
+        plain = None if ranker.plain is None else ranker.plain.answers.answer(raw, None, began, began)
+        if plain is not None:
+            return plain
+        return ranker.rank(ranker.schema.reader.read(raw), RequestCall("rank", began=began)).serialized()
 
     print("ready on stdin", flush=True)
     for line in sys.stdin:

@@ -288,6 +288,8 @@ def _labels_by_hour(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:
 def _targets(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:
     rows, clicked = len(sample.clicked), sample.clicked
     for target in pipeline.targets:
+        if target.label is None:
+            continue  # of a stream: see _more_labels
         came = sample.targets[target.name]
         count, alone = int(np.count_nonzero(came)), int(np.count_nonzero(came & ~clicked))
         what, found = f"target {target.name}", f"{count:,} of {rows:,} rows: {count / max(1, rows):.2%}"

@@ -88,7 +88,7 @@ class Sample:
         letters: dead letters.
         topics: topic → rows that were read, and unusable ones.
         rates: mean sampling rates of rows with a click, and without one; None: one kind is not there.
-        targets: name → bool[m], usable rows with that label.
+        targets: name → bool[m], usable rows with that label, of each target that is a column.
         clicked: bool[m], those of them with a click.
     """
 
@@ -227,7 +227,7 @@ def _judge(pipeline: Pipeline, parts: list[Examples], letters: FirstLetters) -> 
         extractors.append((Reason.BAD_WEIGHT, WeightExtractor(weights)))
     if pipeline.targets:
         extractors.append((Reason.BAD_TARGET, TargetExtractor(pipeline.targets)))
-    topic, rates, bits = pipeline.log.impressions.topic, list[npt.NDArray[np.float32]](), list[Any]()
+    topic, rates, words = pipeline.log.impressions.topic, list[npt.NDArray[np.float32]](), list[Any]()
     known = [np.zeros(len(part.label), np.bool_) for part in parts]
     for (part, failed), (reason, extract) in product(zip(parts, known, strict=True), extractors):
         found = (
@@ -238,7 +238,7 @@ def _judge(pipeline: Pipeline, parts: list[Examples], letters: FirstLetters) -> 
         if isinstance(found, Weights):
             rates.append(np.stack([part.label, found.values[:, 1]]))
         else:
-            bits.append(found.bits)
+            words.append(found.words)
         for sentence, rows in found.wrong.items():
             wrong = rows & ~failed  # a row is told of once
             failed |= rows
@@ -249,13 +249,17 @@ def _judge(pipeline: Pipeline, parts: list[Examples], letters: FirstLetters) -> 
                 values = json.dumps(part.columns.slice(row, 1).to_pylist()[0], default=repr)
                 letters.write(place, reason, sentence, values.encode())
     usable = ~_joined(known, np.bool_)
-    came = _joined(bits, np.int64)[usable] if bits else np.empty(0, np.int64)
+    came = _joined(words, np.int64)[usable] if words else np.empty(0, np.int64)
     label, rate = np.concatenate([np.empty((2, 0), np.float32), *rates], axis=1)
     return _Judged(
         (float(rate[label > 0].mean()), float(rate[label == 0].mean()))
         if label.any() and not label.all()
         else None,
-        {one.name: (came >> t & 1).astype(np.bool_) for t, one in enumerate(pipeline.targets)},
+        {
+            one.name: (came >> t & 1).astype(np.bool_)
+            for t, one in enumerate(pipeline.targets)
+            if one.label is not None
+        },
         _joined([part.label for part in parts], np.float32)[usable] > 0,
     )
 

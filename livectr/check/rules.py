@@ -26,7 +26,7 @@ from livectr.ingest.hints import (
     split_histories,
 )
 from livectr.ingest.language.event_times import LIKELY
-from livectr.ingest.language.roots import needs_statistics, roots_of
+from livectr.ingest.language.roots import needs_counts, needs_statistics, roots_of
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.sources.files import unread, unread_words
 from livectr.kernels.stream.join import KEPT_AHEAD
@@ -437,7 +437,7 @@ def _fields(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:
         timed = {root.name for root in roots_of(expr)} == {f"{stream.topic}.{stream.time}"}
         if share == 1:
             yield Finding(WRONG, f"field {name}", found, "no row has a key: look at its columns above.")
-        elif different <= 1 and not timed:  # an hour may be all that the sample has
+        elif different <= 1 and not timed and not needs_counts(expr):  # an hour may be all of the sample
             advice = "every row has the same key, which teaches nothing."
             yield Finding(DOUBTFUL, f"field {name}", found, advice)
         elif different > ROW_ID * rows and rows >= FEW and len(keys) <= rows:
@@ -459,13 +459,13 @@ def _numbers(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:
     learned = {
         name
         for feature, expr in pipeline.plan.dense.items()
-        if needs_statistics(expr)
+        if needs_statistics(expr) or needs_counts(expr)
         for name in pipeline.plan.dense_names
         if name == feature or name.startswith(f"{feature}[")
     }
     for name, values in zip(pipeline.plan.dense_names, sample.dense.T, strict=True):
         if name in learned:
-            yield Finding(RIGHT, f"dense {name}", "follows running statistics, which training begins")
+            yield Finding(RIGHT, f"dense {name}", "follows statistics or counters, which training begins")
             continue
         least, mean, most = float(values.min()), float(values.mean()), float(values.max())
         yield Finding(RIGHT, f"dense {name}", f"{least:.4g} to {most:.4g}, mean {mean:.4g}")

@@ -7,6 +7,7 @@ holds after the reply is the one that was used; of a value that changed meanwhil
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -142,9 +143,9 @@ def _table(table: Table, values: Sequence[bytes | None]) -> pa.Table:
     """Look-up rows that exist, as an Arrow table."""
     rows = decode_lookup_rows([value for value in values if value is not None])
     columns = zip(*rows, strict=True) if rows else ((),) * len(table.columns)
-    return pa.table(
-        {
-            name: pa.array(list(column), dtypes.arrow_type(dtype))
-            for (name, dtype), column in zip(table.columns.items(), columns, strict=True)
-        }
-    )
+    found = {}
+    for (name, dtype), column in zip(table.columns.items(), columns, strict=True):
+        raw = dtype in dtypes.BYTES
+        given = [b64decode(value) if raw and isinstance(value, str) else value for value in column]
+        found[name] = pa.array(given, dtypes.arrow_type(dtype))
+    return pa.table(found)

@@ -20,6 +20,8 @@ from livectr.trainer.comm.control import Control
 from livectr.trainer.publish.boundary import Boundary, Left
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.values import ValueCopier
+from livectr.verify.live import LiveInputs
+from livectr.verify.requests import Request
 from tests.ingest.counted_log import COLUMNS, log_of, opened, pipeline_of, read, write_log
 from tests.ingest.written_out import written_out
 from tests.serving.publication import seal_values
@@ -43,7 +45,7 @@ def request(ts: int, user: int, slot: int, *, shared: bool) -> Any:
 
 @pytest.mark.parametrize("shared", [True, False], ids=["slot of all", "slot of each"])
 def test_a_request_has_the_windows_of_training(tmp_path: Path, redis_url: str, shared: bool) -> None:
-    """Each version has what was counted since the one before; a key that leaves is removed."""
+    """Each version has what was counted since the one before. `verify` recomputes the same from Redis."""
     pipeline, *_ = pipeline_of(log_of())
     url, plan = write_log(tmp_path, 200), pipeline.plan
     (whole,) = read(pipeline, url, [10_000])
@@ -58,6 +60,7 @@ def test_a_request_has_the_windows_of_training(tmp_path: Path, redis_url: str, s
     rows = LookupRows(reader)
     features, schema = RequestFeatures(pipeline, plan, reader, rows), RequestSchema(pipeline, plan.roots)
     Left.of(source).track(saved=True, published=True)
+    live = LiveInputs(pipeline, redis_url, "livectr")
     boundary, done, statistics = None, 0, Statistics(plan)
     for row in range(20, 200, 9):
         ts = int(whole.time_ms[row])
@@ -73,7 +76,14 @@ def test_a_request_has_the_windows_of_training(tmp_path: Path, redis_url: str, s
         found = features.extract(schema.reader.read(asked).columns, statistics, "row {}".format)
         served = written_out(found.features).dense[ADS.index(ads[row])]
         assert found.complete and served.tobytes() == trained[row].tobytes(), row
+        context = {"user": int(whole.user[row]), "ts": ts, **({"slot": slots[row]} if shared else {})}
+        candidates = {"ad": ADS, **({} if shared else {"slot": [slots[row]] * len(ADS)})}
+        checked = Request("rank", context, candidates, {})
+        names = live.names(checked)
+        inputs = live.columns(checked, names, live.read([names]))
+        assert Extractor(plan)(inputs).dense[ADS.index(ads[row])].tobytes() == trained[row].tobytes()
     assert trained[20::9].max() > 10
+    live.close()
     source.close()
     reader.close()
     store.close()

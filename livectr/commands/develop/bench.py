@@ -28,6 +28,7 @@ NAMES = (
     "carry",
     "learning",
     "first-rows",
+    "counters",
     "scaling",
     "network",
     "publish",

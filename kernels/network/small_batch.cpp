@@ -11,7 +11,7 @@ using small_batch::Products;
 extern "C" {
 
 // shape: the seven numbers of Layered::Shape. outputs: H, then those of each layer after the first; 0 without a first
-// layer. parameters: addresses of value, mean and square, of Layered's parameters. Returns null without memory.
+// layer. parameters: addresses of value, mean, square and centre, of Layered's parameters. Returns null without memory.
 void* small_batch_new(const int64_t* shape, const int64_t* outputs, const void* parameters) {
     try {
         const Layered::Shape of{shape[0], shape[1], shape[2], shape[3], shape[4], shape[5], shape[6]};
@@ -71,11 +71,11 @@ double small_batch_curvature(int64_t n, const float* logits, float shift, const 
 }
 
 // Adam, and AdaGrad of bias, scales and dense features, by the last gradients. scale_rate 0: the scales are learned
-// already.
-void small_batch_update(void* network, float rate, float epsilon, float inverse, float bias_rate, float curvature,
-                        float scale_rate, float number_rate, bool settles) {
-    static_cast<Network*>(network)->update({rate, epsilon, inverse},
-                                           {bias_rate, curvature, scale_rate, number_rate, settles});
+// already. Returns as Network::update does.
+float small_batch_update(void* network, float rate, float epsilon, float inverse, float bias_rate, float curvature,
+                         float scale_rate, float number_rate, bool settles) {
+    return static_cast<Network*>(network)->update({rate, epsilon, inverse},
+                                                  {bias_rate, curvature, scale_rate, number_rate, settles});
 }
 
 }  // extern "C"

@@ -136,6 +136,7 @@ inline float adagrad(float& square, float g) {
 
 constexpr float LEAST_SIZE = 1e-30f;  // of dense features whose weights are learned
 constexpr float FIRST = 0.01f;        // under the root of their rate: _FIRST of trainer/des/dense.py
+constexpr float FEW = 4.0f;           // squared gradients below which a centre is not known
 
 // Moments of weights that nothing moves any more shrink until they are denormal, which some CPUs take 100 cycles for.
 class Flushed {
@@ -164,10 +165,12 @@ inline double curvature_of(int64_t n, const float* logits, float shift, const fl
 
 struct Parameter {
     float *value, *mean, *square;  // null: the rank has no such parameter
+    float* centre;                 // of the weights of dense features; else null
 };
 
-// AdaGrad of a bias, which moves by no more than Newton's step.
+// AdaGrad of a bias, which moves by no more than Newton's step. rate 0: it is learned already.
 inline void learn_bias(Parameter bias, float gradient, float rate, float curvature) {
+    if (!(rate > 0)) return;
     const float size = adagrad(*bias.square, gradient) / rate;
     *bias.value -= gradient / std::max(size, curvature);
 }
@@ -307,7 +310,7 @@ struct Targets {
     }
 };
 
-// Rates of an update besides Adam's. scale 0: the scales are learned already; settles: as trainer/des/dense.py has it.
+// Rates of an update besides Adam's. bias 0, scale 0: they are learned already; settles: as trainer/des/dense.py has it.
 struct OtherRates {
     float bias, curvature, scale, number;
     bool settles = false;
@@ -326,8 +329,10 @@ class Network {
     // of the sums of both factors' for a matrix. It is not finite where a gradient is not.
     virtual double backward(const Targets& targets, bool first_learned, bool pairs_learned, float* of_values,
                             int64_t stride) = 0;
-    virtual void update(const Adam& adam, const OtherRates& rates) = 0;
+    // Returns what the weights of dense features have moved the mean of all logits by, which a bias takes back.
+    virtual float update(const Adam& adam, const OtherRates& rates) = 0;
     virtual Parameter scale() const { return {}; }  // of the first order
+    virtual Parameter bias() const { return {}; }   // of a network with a first order
 };
 
 class Layered final : public Network {
@@ -353,6 +358,7 @@ class Layered final : public Network {
 
     int64_t partial() const override { return deep_.hidden + of.first + of.dim * of.pairs; }
     Parameter scale() const override { return scale_; }
+    Parameter bias() const override { return bias_; }
 
     void read(int64_t n, const float* values, int64_t stride, const float* dense) override {
         examples_ = n;
@@ -446,10 +452,10 @@ class Layered final : public Network {
         return bound;
     }
 
-    void update(const Adam& adam, const OtherRates& rates) override {
+    float update(const Adam& adam, const OtherRates& rates) override {
         const Flushed flushed;
         if (deep_.hidden) deep_.update(examples_, adam);
-        if (of.first) learn_numbers(rates.number);
+        const float moved = of.first ? learn_numbers(rates.number, !(rates.bias > 0)) : 0.0f;
         learn_bias(bias_, of_bias_, rates.bias, rates.curvature);
         for (int64_t f = 0; of.first && rates.scale > 0 && f < of.fields; ++f) {
             float& s = scale_.value[f];
@@ -458,6 +464,7 @@ class Layered final : public Network {
                 s - (rates.settles ? g / std::max(root / rates.scale, scale_.square[f]) : rates.scale * g / root),
                 0.0f);
         }
+        return moved;
     }
 
   private:
@@ -468,8 +475,12 @@ class Layered final : public Network {
     int64_t examples_ = 0;
     float of_bias_ = 0;
 
-    // Normalised AdaGrad of dense features' weights: `mean` has their sizes (trainer/des/dense.py).
-    void learn_numbers(float rate) {
+    // Normalised AdaGrad of dense features' weights: `mean` has their sizes, `centre` their means (trainer/des/dense.py).
+    // Returns as `update` does; 0 if they are not centred.
+    float learn_numbers(float rate, bool centred) {
+        float moved = 0.0f, squares = 0.0f;
+        for (int64_t b = 0; b < examples_; ++b) squares += slopes_[b] * slopes_[b];
+        const float all = fmaxf(bias_.square[0] + FEW, squares);
         for (int64_t d = 0; d < of.dense; ++d) {
             float &u = of_x_.value[d], &size = of_x_.mean[d];
             float largest = size;
@@ -480,8 +491,15 @@ class Layered final : public Network {
             if (size < LEAST_SIZE) continue;
             const float unit = of_dense_[d] / size;
             of_x_.square[d] += unit * unit;
-            u -= rate * (unit / sqrtf(FIRST + of_x_.square[d]) / size);
+            const float step = rate * (unit / sqrtf(FIRST + of_x_.square[d]) / size);
+            u -= step;
+            if (!centred) continue;
+            moved -= step * of_x_.centre[d];
+            float of_squares = 0.0f;
+            for (int64_t b = 0; b < examples_; ++b) of_squares += slopes_[b] * slopes_[b] * x_[b * of.dense + d];
+            of_x_.centre[d] += (of_squares - of_x_.centre[d] * squares) / all;
         }
+        return isfinite(moved) ? moved : 0.0f;
     }
 };
 
@@ -624,7 +642,7 @@ class Crossed final : public OfVectors {
         return bound + end_backward(of_values, stride);
     }
 
-    void update(const Adam& adam, const OtherRates& rates) override {
+    float update(const Adam& adam, const OtherRates& rates) override {
         const Flushed flushed;
         const int64_t last = crosses_;
         for (int kind = 0; kind < 2; ++kind) {  // before the layers learn, which read the same inputs
@@ -648,6 +666,7 @@ class Crossed final : public OfVectors {
         }
         deep_.update(examples_, adam);
         learn_bias(bias_, of_bias_, rates.bias, rates.curvature);
+        return 0.0f;
     }
 
   private:
@@ -767,7 +786,7 @@ class Products final : public OfVectors {
         return bound + end_backward(of_values, stride);
     }
 
-    void update(const Adam& adam, const OtherRates& rates) override {
+    float update(const Adam& adam, const OtherRates& rates) override {
         const Flushed flushed;
         const int64_t h = deep_.hidden, dim = of.dim;
         const int64_t rows = outer_ ? dim : of.fields, width = outer_ ? dim * h : h;
@@ -789,6 +808,7 @@ class Products final : public OfVectors {
         }
         deep_.update(examples_, adam);
         learn_bias(bias_, of_bias_, rates.bias, rates.curvature);
+        return 0.0f;
     }
 
   private:

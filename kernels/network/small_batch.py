@@ -22,11 +22,16 @@ LONG = 1 << 21
 
 @dataclass(frozen=True)
 class Learned:
-    """Parameter and its moments, three arrays f32 of one shape, C-contiguous; learned in place."""
+    """Parameter and its moments, arrays f32 of one shape, C-contiguous; learned in place.
+
+    Attributes:
+        centre: means of dense features whose first order it is; None: it is another parameter.
+    """
 
     value: F32
     mean: F32
     square: F32
+    centre: F32 | None = None
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,7 @@ class Rates:
         adam: lr √(1 − β₂ᵗ) / (1 − β₁ᵗ).
         epsilon: ε √(1 − β₂ᵗ).
         samples: examples that the gradients are sums over.
-        bias: of the bias' AdaGrad.
+        bias: of the bias' AdaGrad; 0: it is learned already.
         curvature: least divisor of the bias' gradient.
         scale: of the scales' AdaGrad; 0: they are learned already.
         number: of the normalised AdaGrad of the first order's dense features.
@@ -295,18 +300,26 @@ class SmallBatchNetwork:
         )
         return bound
 
-    def update(self, rates: Rates) -> None:
-        """Learns the parameters."""
+    def update(self, rates: Rates) -> float:
+        """Learns the parameters.
+
+        Returns:
+            Change of the mean of all logits by the first order of dense features, which the bias has to take
+            back; 0 on a rank that does not have it.
+        """
         r = rates
-        self._calls.small_batch_update(
+        moved: float = self._calls.small_batch_update(
             self.handle, r.adam, r.epsilon, 1.0 / r.samples, r.bias, r.curvature, r.scale, r.number, r.settles
         )
+        return moved
 
 
 def _addresses(parameters: Sequence[Learned | None]) -> npt.NDArray[np.uintp]:
     return np.array(
         [
-            (0, 0, 0) if each is None else [address(a) for a in (each.value, each.mean, each.square)]
+            (0,) * 4
+            if each is None
+            else [0 if a is None else address(a) for a in (each.value, each.mean, each.square, each.centre)]
             for each in parameters
         ],
         np.uintp,
@@ -344,6 +357,6 @@ def _library(*, released: bool = False) -> ctypes.CDLL:
     library.small_batch_backward.argtypes = [array, array, number, array, array, flag, flag, array, size]
     library.small_batch_curvature.restype = ctypes.c_double
     library.small_batch_curvature.argtypes = [size, array, number, array]
-    library.small_batch_update.restype = None
+    library.small_batch_update.restype = number
     library.small_batch_update.argtypes = [array, *[number] * 7, ctypes.c_bool]
     return library

@@ -15,6 +15,7 @@
 #include "online/examples.hpp"
 #include "table/fields.hpp"
 #ifdef LIVECTR_HOST
+#include <array>
 #include <cfloat>
 
 namespace {
@@ -78,7 +79,8 @@ class SmallSteps {
           before_(roles_.size() * most),
           moved_(before_.size()),
           states_(2 * roles_.size()),
-          scales_(roles_.size()) {
+          scales_(roles_.size()),
+          biases_(roles_.size()) {
         int64_t widest = 0;
         for (const RoleShape& role : roles_) widest = std::max(widest, role.network->partial());
         sums_.resize(most * widest);
@@ -144,7 +146,7 @@ class SmallSteps {
                                             gradient_.data() + role.start, dim);
         }
         if (!(bound <= static_cast<double>(FLT_MAX))) return false;
-        for (int64_t r = 0; online && r < roles; ++r) store(r);
+        for (int64_t r = 0; online && r < roles; ++r) store(r, settles);
         fields_.backward(gradient_.data());
         const double root = sqrt(1 - pow(0.999, static_cast<double>(steps + 1)));
         const double rise = 1 - pow(0.9, static_cast<double>(steps + 1));
@@ -158,8 +160,10 @@ class SmallSteps {
             const float* const in_loss = lessons ? moved_.data() + r * b : logits + r * n + begin;
             const double curvature = small_batch::curvature_of(b, in_loss, 0.0f, labels_of(r).weight) +
                                      (lessons ? lessons->inertia[r] : 0.0);
-            roles_[r].network->update(
-                adam, {rate.bias, static_cast<float>(curvature), learned ? 0.0f : rate.scale, rate.number, settles});
+            const float moved =
+                roles_[r].network->update(adam, {learned && !settles ? 0.0f : rate.bias, static_cast<float>(curvature),
+                                                 learned ? 0.0f : rate.scale, rate.number, settles});
+            if (moved != 0) *roles_[r].network->bias().value -= moved;
         }
         return true;
     }
@@ -176,6 +180,7 @@ class SmallSteps {
     std::vector<uint32_t> slots_;
     std::vector<float> values_, gradient_, before_, moved_, sums_;  // moved: scores in the loss
     std::vector<std::vector<float>> states_, scales_;  // of each role: states of both segments, scales f32[F, 2]
+    std::vector<std::array<float, 2>> biases_;         // b and its sum of squares
     std::vector<char*> stored_;                        // of the unique keys of all tables
     std::vector<int64_t> first_of_table_;
     ExamplesPass pass_;
@@ -239,7 +244,10 @@ class SmallSteps {
         const Occurrences of{b, nullptr, fields, by_table_offsets_.data(), slots_.data()};
         float* const before = before_.data() + r * b;
         for (int64_t i = 0; shift && i < b; ++i) before[i] += shift[i];
-        pass_.learn(of, {scale.data(), rates.online_scale, settles}, stored_.size(), rows, labels, before, scores);
+        const small_batch::Parameter bias = role.network->bias();
+        biases_[r] = {*bias.value, *bias.square};
+        pass_.learn(of, {scale.data(), rates.online_scale, settles}, {settles ? nullptr : biases_[r].data()},
+                    stored_.size(), rows, labels, before, scores);
         for (int64_t i = 0; shift && i < b; ++i) scores[i] -= shift[i];
     }
 
@@ -264,7 +272,7 @@ class SmallSteps {
     std::vector<float> row_;
 
     // Writes what a pass has learned; `Fields::backward` follows.
-    void store(int64_t r) {
+    void store(int64_t r, bool settles) {
         const RoleShape& role = roles_[r];
         if (!role.first.dim) return;
         write(role.first, states_[2 * r]);
@@ -274,6 +282,9 @@ class SmallSteps {
             own.value[by_table_[place]] = scales_[r][2 * place];
             own.square[by_table_[place]] = scales_[r][2 * place + 1];
         }
+        if (settles) return;
+        const small_batch::Parameter bias = role.network->bias();
+        *bias.value = biases_[r][0], *bias.square = biases_[r][1];
     }
 
     void write(const OnlineSegment& segment, const std::vector<float>& state) const {

@@ -1,6 +1,6 @@
 // First and second order of a logit, learned example by example (host only): weights w by FTRL-proximal (McMahan et al.
 // 2013, Algorithm 1), the scale of a field's weights (models/layers.py) and vectors v of a factorization machine
-// (models/fm.py) by AdaGrad.
+// (models/fm.py) by AdaGrad, and the bias, which keeps the mean of all logits where it is (trainer/des/online.py).
 #pragma once
 #include <math.h>
 
@@ -24,6 +24,9 @@ struct Rows {
     const float* adagrad;
 
     float* vector(uint32_t u) const { return vectors + 2 * dim * u; }
+
+    float weight(uint32_t u) const { return state[4 * u]; }
+    float squares(uint32_t u) const { return state[4 * u + 2]; }
 
     void learn(uint32_t u, float g, float times, const float* __restrict__ by_vector) const {
         const float gradient = g * times;
@@ -90,6 +93,23 @@ struct Scales {
     bool settles = false;
 };
 
+// state[2]: b and its sum of squared gradients N, learned in place; null: b is not learned here.
+struct Bias {
+    float* state;
+
+    static constexpr float PRIOR = 0.1f;  // clicks of models/base.py, PRIOR
+    static constexpr float RATE = 0.2f;   // of AdaGrad, which follows a drift of the log
+    static constexpr float FEW = 4.0f;    // squared gradients below which no key is known as common
+
+    // Learns an example of gradient g, once the weights of its keys have moved the mean of all logits by `moved`.
+    void learn(float g, float moved) const {
+        if (!isfinite(g) || !isfinite(moved)) return;  // of a batch that is not learned
+        const float newton = log1pf(fabsf(g) / (PRIOR + state[1]));
+        state[1] += g * g;
+        state[0] -= moved + copysignf(fmaxf(newton, RATE * fabsf(g) / sqrtf(1.0f + state[1])), g);
+    }
+};
+
 // weight[B]: of the examples' losses, or null: all are 1.
 struct Labels {
     const float *label, *weight;
@@ -99,9 +119,10 @@ struct Labels {
 class ExamplesPass {
   public:
     // logits[B]: with the w and v that the U rows have; out[B]: with those that the examples before have left.
-    void learn(const Occurrences& of, const Scales& scales, int64_t unique, const Rows& rows, const Labels& labels,
-               const float* logits, float* out) {
+    void learn(const Occurrences& of, const Scales& scales, const Bias& bias, int64_t unique, const Rows& rows,
+               const Labels& labels, const float* logits, float* out) {
         const int64_t fields = of.fields, dim = rows.dim;
+        const float first_bias = bias.state ? bias.state[0] : 0.0f;
         float *const state = rows.state, *const scale = scales.scale;
         first_scale_.resize(fields);
         first_w_.resize(unique);
@@ -145,12 +166,20 @@ class ExamplesPass {
                 }
                 times_[u] += scale[2 * f];
             });
+            if (bias.state) moved += bias.state[0] - first_bias;
             out[i] = logits[i] + moved + (now_.pairs() - before_.pairs());
             const float g = slope(out[i], labels.label[i]) * (labels.weight ? labels.weight[i] : 1.0f);
             each([&](int64_t f, uint32_t u) {
                 for (int64_t k = 0; k < dim; ++k) by_vector_[dim * u + k] += now_.total[k] - now_.p[f * dim + k];
             });
-            for (const uint32_t u : touched_) rows.learn(u, g, times_[u], by_vector_.data() + dim * u);
+            const float all = bias.state ? most_common(rows, bias) : 1.0f;
+            float mean = 0.0f;  // change of the mean of all logits
+            for (const uint32_t u : touched_) {
+                const float before = rows.weight(u), part = share(rows, u) / all;
+                rows.learn(u, g, times_[u], by_vector_.data() + dim * u);
+                mean += part * times_[u] * (rows.weight(u) - before);
+            }
+            if (bias.state) bias.learn(g, mean);
             for (int64_t f = 0; f < fields; ++f) {
                 const float of_scale = g * sums_[f];
                 float& squares = scale[2 * f + 1];
@@ -164,6 +193,18 @@ class ExamplesPass {
     }
 
   private:
+    // Squared gradients by the logit of the examples with a key.
+    float share(const Rows& rows, uint32_t u) const {
+        return times_[u] > 0 ? rows.squares(u) / (times_[u] * times_[u]) : 0.0f;
+    }
+
+    // Those of all examples: at least as many as of any key of this one, as a bias may be younger than its rows.
+    float most_common(const Rows& rows, const Bias& bias) const {
+        float most = bias.state[1] + Bias::FEW;
+        for (const uint32_t u : touched_) most = fmaxf(most, share(rows, u));
+        return most;
+    }
+
     std::vector<float> first_scale_, first_w_, first_v_, sums_, times_, by_vector_;
     std::vector<int64_t> seen_;
     std::vector<uint32_t> touched_;

@@ -80,6 +80,8 @@ def learn_examples(
     scale: Scale,
     first: Learned,
     second: Learned | None = None,
+    *,
+    bias: F32 | None = None,
 ) -> F32:
     """Scores and learns examples one after the other. O(key occurrences).
 
@@ -92,6 +94,8 @@ def learn_examples(
             there is no row.
         second: vectors v f32[U, K + K] of FM's second order, learned in place by AdaGrad (Duchi et al. 2011);
             None: not set.
+        bias: f32[2], b and its sum of squared gradients N, learned in place as `trainer.des.online` has it;
+            None: it stays as it is.
 
     Returns:
         Logits f32[B], each with the weights and vectors that the examples before it have left.
@@ -117,7 +121,9 @@ def learn_examples(
     weight = None if labels.weight is None else contiguous(labels.weight, np.float32, (n,))
     ftrl, adagrad = np.array(first.hyper, np.float32), np.array(second.hyper, np.float32)
     out = np.empty(n, np.float32)
-    scales = address(scale.state), scale.rate, scale.settles
+    if bias is not None and (bias.dtype != np.float32 or bias.shape != (2,) or not bias.flags.c_contiguous):
+        raise ValueError(f"bias must be C-contiguous float32[2], not {bias.dtype}{list(bias.shape)}")
+    scales = address(scale.state), scale.rate, scale.settles, None if bias is None else address(bias)
     rows = unique, address(first.state), address(ftrl), dim, address(second.state), address(adagrad)
     given = address(label), None if weight is None else address(weight), address(logits)
     _library().learn_examples(
@@ -146,7 +152,7 @@ def _library() -> ctypes.CDLL:
     array, size = ctypes.c_void_p, ctypes.c_int64
     library.learn_examples.restype = None
     library.learn_examples.argtypes = [
-        size, array, size, array, array, array, ctypes.c_float, ctypes.c_bool, size, array, array, size,
-        array, array, array, array, array, array,
+        size, array, size, array, array, array, ctypes.c_float, ctypes.c_bool, array, size, array, array,
+        size, array, array, array, array, array, array,
     ]  # fmt: skip
     return library

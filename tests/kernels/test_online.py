@@ -26,14 +26,18 @@ def loop(
     vectors: NDArray[np.float64],
     scale: NDArray[np.float64],
     weight: NDArray[np.float64],
+    bias: NDArray[np.float64] | None,
     *,
     settles: bool,
 ) -> F32:
-    """Algorithm 1 of McMahan et al. 2013, and AdaGrad, in float64; lists[f][i]: rows of example i in f."""
+    """Algorithm 1 of McMahan et al. 2013, and AdaGrad, in float64; lists[f][i]: rows of example i in f.
+
+    bias: b, which keeps the mean of all logits, and N; None: it stays.
+    """
     start, out = state[:, 0].copy(), logits.astype(np.float64)
     start_scale = scale[:, 0].copy()
     v = vectors[:, : vectors.shape[1] // 2]
-    first_v = v.copy()
+    first_v, first_bias = v.copy(), 0.0 if bias is None else bias[0]
 
     def pooled(of: NDArray[np.float64], i: int) -> NDArray[np.float64]:
         rows = [[u for u in field[i] if not np.isnan(start[u])] for field in lists]
@@ -49,21 +53,31 @@ def loop(
         sums = np.array([state[found, 0].sum() for found in rows])
         out[i] += scale[:, 0] @ sums - start_scale @ [start[found].sum() for found in rows]
         out[i] += pairs(now) - pairs(pooled(first_v, i))
+        out[i] += 0.0 if bias is None else bias[0] - first_bias
         slopes = {
             u: sum(field[i].count(u) * (now.sum(0) - now[f]) for f, field in enumerate(lists)) for u in slots
         }
         g = (1 / (1 + np.exp(-out[i])) - min(label[i], 1)) * weight[i]
+        times = {u: sum(s * found.count(u) for (s, _), found in zip(scale, rows, strict=True)) for u in slots}
+        shares = {u: state[u, 2] / s**2 if s else 0.0 for u, s in times.items()}
+        everyone = 1.0 if bias is None else max([bias[1] + 4, *shares.values()])
+        moved = 0.0
         for u in dict.fromkeys(slots):
             w, z, n, _ = state[u]
-            gradient = g * sum(s * found.count(u) for (s, _), found in zip(scale, rows, strict=True))
+            gradient = g * times[u]
             sigma = (np.sqrt(n + gradient**2) - np.sqrt(n)) / HYPER.alpha
             z, n = z + gradient - sigma * w, n + gradient**2
             shrunk = np.sign(z) * max(abs(z) - HYPER.l1, 0)
             w = -shrunk / ((HYPER.beta + np.sqrt(n)) / HYPER.alpha + HYPER.l2)
+            moved += shares[u] / everyone * times[u] * (w - state[u, 0])
             state[u] = w, z, n, HYPER.alpha
             of_v, squares = g * slopes[u], vectors[u, v.shape[1] :]
             squares += of_v**2
             v[u] -= VECTORS.lr * of_v / (np.sqrt(squares) + VECTORS.eps)
+        if bias is not None:
+            newton = np.log1p(abs(g) / (0.1 + bias[1]))
+            bias[1] += g**2
+            bias[0] -= moved + np.sign(g) * max(newton, 0.2 * abs(g) / np.sqrt(1 + bias[1]))
         scale[:, 1] += (g * sums) ** 2
         size = np.sqrt(1 + scale[:, 1]) / RATE
         scale[:, 0] = np.maximum(scale[:, 0] - g * sums / np.maximum(size, settles * scale[:, 1]), 0)
@@ -72,7 +86,8 @@ def loop(
 
 @pytest.mark.parametrize("dim", [0, DIM])
 @pytest.mark.parametrize("weights", [False, True])
-def test_examples_are_learned_one_after_the_other(weights: bool, dim: int) -> None:
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_examples_are_learned_one_after_the_other(with_bias: bool, weights: bool, dim: int) -> None:
     """Lists with repeated keys, an order that is not the rows', missing rows; late and soft labels."""
     rng, examples, fields, rows = np.random.default_rng(0), 200, 3, 12
     lists = [
@@ -93,11 +108,18 @@ def test_examples_are_learned_one_after_the_other(weights: bool, dim: int) -> No
     weight = rng.choice([0.0, 0.3, 1.7], examples) if weights else np.ones(examples)
     scale = np.stack([rng.uniform(0.0, 1.0, fields), rng.uniform(0.0, 2.0, fields)], 1).astype(np.float32)
     their_scale = scale.astype(np.float64)
-    expected = loop(logits, label, order, lists, theirs, their_vectors, their_scale, weight, settles=weights)
+    bias = np.array([-0.5, 0.3], np.float32) if with_bias else None
+    their_bias = None if bias is None else bias.astype(np.float64)
+    expected = loop(
+        logits, label, order, lists, theirs, their_vectors, their_scale, weight, their_bias, settles=weights
+    )
     labels = Labels(label, weight.astype(np.float32) if weights else None)
     second = Learned(vectors, VECTORS.hyper()) if dim else None
     occurrences, scales = Occurrences(order, offsets, slots), Scale(scale, RATE, settles=weights)
-    got = learn_examples(logits, labels, occurrences, scales, Learned(ours, HYPER.hyper()), second)
+    got = learn_examples(logits, labels, occurrences, scales, Learned(ours, HYPER.hyper()), second, bias=bias)
+    if bias is not None and their_bias is not None:
+        np.testing.assert_allclose(bias, their_bias, rtol=1e-3, atol=1e-4)
+        assert abs(bias[0] + 0.5) > 0.1
     np.testing.assert_allclose(scale, their_scale, rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
@@ -121,6 +143,15 @@ def test_wrong_numbers_are_refused(sequence: list[int], slots: list[int], senten
     given = Occurrences(np.array(sequence), offsets, np.array(slots, np.uint32))
     with pytest.raises(ValueError, match=sentence):
         learn_examples(zeros, Labels(zeros), given, ONE, Learned(np.zeros((2, 4), np.float32), HYPER.hyper()))
+
+
+@pytest.mark.parametrize("bias", [np.zeros(3, np.float32), np.zeros(2)])
+def test_a_wrong_bias_is_refused(bias: NDArray[np.float32]) -> None:
+    zeros, offsets = np.zeros(2, np.float32), np.arange(3, dtype=np.int32)
+    given = Occurrences(np.arange(2), offsets, np.zeros(2, np.uint32))
+    first = Learned(np.zeros((2, 4), np.float32), HYPER.hyper())
+    with pytest.raises(ValueError, match="bias must be"):
+        learn_examples(zeros, Labels(zeros), given, ONE, first, bias=bias)
 
 
 @pytest.mark.parametrize(("first", "second"), [((2, 3), None), ((2, 4), (3, 2)), ((2, 4), (2, 3))])

@@ -11,7 +11,6 @@ from bench.planted import pipeline
 from livectr.ingest.plan.features import Features
 from livectr.kernels.table.layout import Values
 from livectr.models import FM, LR, DeepFM, ModelConfig, sgd
-from livectr.trainer.des.dense import DenseAdam
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.step_settings import StepSettings
 from tests.models.examples import SHARED
@@ -38,17 +37,10 @@ def learned_rows(des: DesStep) -> dict[str, NDArray[np.float32]]:
     return {name: rows[np.argsort(keys), : des.spec.layout.dim] for name, (keys, rows) in exported.items()}
 
 
-@pytest.fixture
-def _still_bias(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bias learns once a batch, in any case."""
-    monkeypatch.setattr(DenseAdam, "BIAS_RATE", 1e-9)
-
-
-@pytest.mark.usefixtures("_still_bias")
 @pytest.mark.parametrize("model", [LR(), FM()])
 def test_a_batch_equals_batches_of_one_example(model: ModelConfig) -> None:
-    """Scores and rows, in an order that is not the rows'; with lists, and fields that share a table."""
-    des, singles = step_of(model), step_of(model, StepSettings())
+    """Scores, rows and bias, in an order that is not the rows'; with lists, and fields that share a table."""
+    des, singles = step_of(model), step_of(model)
     order = np.random.default_rng(1).permutation(90)
     for step in range(2):
         features, label = examples(step, 90)
@@ -62,9 +54,10 @@ def test_a_batch_equals_batches_of_one_example(model: ModelConfig) -> None:
     scales = [one.models["rank"].get_parameter("wide.scale").detach() for one in (des, singles)]
     torch.testing.assert_close(scales[0], scales[1], rtol=1e-3, atol=1e-4)
     assert float((scales[0] - 1).abs().min()) > 1e-3
+    biases = [one.models["rank"].bias.item() for one in (des, singles)]
+    assert biases[0] == pytest.approx(biases[1], rel=1e-3)
 
 
-@pytest.mark.usefixtures("_still_bias")
 def test_the_order_of_rows_does_not_count() -> None:
     """The rows of two ranks, merged, are another order of the same sequence."""
     features, label = examples(0, 80)
@@ -115,6 +108,35 @@ def test_what_follows_in_a_batch_profits_from_what_precedes() -> None:
     features = Features(80, offsets, keys.astype(np.int64), np.empty((80, 0), np.float32))
     logits = des.step(features, (user == 1).astype(np.float32)).logits["rank"]
     assert logits[40::2].min() > logits[41::2].max() + 1
+
+
+def test_common_keys_do_not_move_the_mean_of_all_logits() -> None:
+    """Labels are coins, and all examples have the same keys: scores settle as the mean of the labels does."""
+    des = DesStep(pipeline(LR(), fields=FIELDS, dense=0), seed=5, settings=ONE_BY_ONE)
+    rng = np.random.default_rng(4)
+    keys, offsets = np.repeat(np.arange(1, FIELDS + 1), 400), np.arange(400 * FIELDS + 1, dtype=np.int32)
+    features = Features(400, offsets, keys.astype(np.int64), np.empty((400, 0), np.float32))
+    label = rng.integers(0, 2, 400).astype(np.float32)
+    logits = np.concatenate(
+        [
+            des.step(features.take(np.arange(at, at + 4)), label[at : at + 4]).logits["rank"]
+            for at in range(0, 400, 4)
+        ]
+    )
+    assert np.std(logits[100:]) < 0.15
+
+
+@pytest.mark.parametrize("model", [LR(), DeepFM(dim=4, hidden=(8,))])
+def test_numbers_do_not_move_the_mean_of_all_logits(model: ModelConfig) -> None:
+    """Large numbers with little spread tell nothing of coins: scores settle, too."""
+    des = DesStep(pipeline(model, fields=FIELDS, dense=3), seed=5, settings=ONE_BY_ONE)
+    rng, logits = np.random.default_rng(4), []
+    for _ in range(100):
+        keys, offsets = rng.integers(100, 10**6, 4 * FIELDS), np.arange(4 * FIELDS + 1, dtype=np.int32)
+        features = Features(4, offsets, keys, rng.normal(50, 1, (4, 3)).astype(np.float32))
+        label = rng.integers(0, 2, 4).astype(np.float32)
+        logits.append(des.step(features, label).logits["rank"])
+    assert np.std(np.concatenate(logits[25:])) < 0.12
 
 
 def test_vectors_of_the_deep_part_learn_from_both() -> None:

@@ -29,7 +29,7 @@ from livectr.kernels.table.from_zero import FromZero
 from livectr.models.base import FeatureAxes, ModelConfig
 from livectr.models.embedding import SubModel
 from livectr.trainer.content.ams import PREFIX
-from livectr.trainer.des.dense import MOMENTS, SIZES_KEY
+from livectr.trainer.des.dense import CENTRE, MOMENTS, SIZES_KEY
 
 
 @dataclass
@@ -91,6 +91,8 @@ def carried_weights(
         if name in carried:
             found.state[name] = theirs[was].clone()
             found.state |= {ours: theirs[other].clone() for ours, other in moments.items()}
+            if (centre := theirs.get(f"adam.{CENTRE}.{was}")) is not None:
+                found.state[f"adam.{CENTRE}.{name}"] = centre.clone()
             continue
         found.state[name] = value
         found.state |= {ours: torch.zeros_like(value) for ours in moments}

@@ -1,7 +1,8 @@
 """Biases of a new model: the log's own CTR from the first labels on.
 
 Where clicks are rare, a bias would need hundreds of steps from the prior CTR to the log's, and every row
-would meanwhile learn the bias' error. So a bias is moved to what labels say before rows learn from them:
+would meanwhile learn the bias' error. A small batch moves it with every example (`trainer.des.online`). Other
+batches move it to what labels say before rows learn from them:
 
     first batch    to its CTR
     sure labels    the first `ENOUGH` labels that are final (weight 1 of a `models.losses.Lesson`) move it to

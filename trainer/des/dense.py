@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 import torch
@@ -19,6 +20,8 @@ from livectr.models.layers import NUMBERS, SCALE
 from livectr.system.errors import MismatchError
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
+CENTRE = "centre"
+"""Moment of the weights of dense features besides `MOMENTS`."""
 SIZES_KEY = "adam.numbers"
 """Key of a state whose weights of numbers have sizes as "exp_avg". Without it they are Adam's."""
 
@@ -54,6 +57,19 @@ class Scales:
     squares: Tensor
 
 
+@dataclass(frozen=True)
+class Squares:
+    """Squared gradients of a role's logits, of all examples of a batch.
+
+    Attributes:
+        total: Σ g².
+        by_feature: f32[Dd], Σ g² x of each dense feature.
+    """
+
+    total: float
+    by_feature: Tensor
+
+
 class DenseAdam:
     """Adam over the parameters of several models and of sub-models of content.
 
@@ -62,9 +78,10 @@ class DenseAdam:
     does. By √(B / STEADY), which would keep the noise of many steps (Malladi et al. 2022), a network of few
     clicks ends behind its own first order.
 
-    A bias b is taught by every example. It learns by AdaGrad (Duchi et al. 2011) from the summed gradient G:
-    fast at first, ever more slowly with the examples seen. Of a large batch, G is large even where it is
-    noise. So b moves by no more than Newton's step. The sum of squares N is kept as "exp_avg_sq":
+    A bias b is taught by every example: in small batches by one after the other (`trainer.des.online`), else
+    by AdaGrad (Duchi et al. 2011) from the summed gradient G: fast at first, ever more slowly with the
+    examples seen. Of a large batch, G is large even where it is noise. So b moves by no more than Newton's
+    step. The sum of squares N is kept as "exp_avg_sq":
 
         N ← N + G²,   b ← b − G / max(√(1 + N) / BIAS_RATE, H),   H = Σ p (1 − p)
 
@@ -85,6 +102,10 @@ class DenseAdam:
     Deviations: .01 under the root bounds the first steps; a batch with a larger |x| is scored before u
     shrinks; the factor for the mean of (x / n)² is left out.
 
+    A step of u moves the mean of all logits by its product with the mean of x, which the bias of a small
+    batch takes back, as it does for keys (`trainer.des.online`). That mean, kept as "centre", is one by
+    squared gradients, with N of the bias: c ← c + Σ g² (x − c) / (N + 4).
+
     The step is torch's function. Its class `torch.optim.Adam` would import torch's compiler, which takes as
     long as importing the rest of torch.
 
@@ -100,6 +121,7 @@ class DenseAdam:
     BIAS_RATE = 0.5
     SCALE_RATE = 0.1
     NUMBER_RATE = 0.2
+    TRUSTED = 16.0
 
     def __init__(
         self,
@@ -128,6 +150,8 @@ class DenseAdam:
         self._counts = torch.zeros(len(self.parameters), device=self._clock.device)
         self._steps = dict(zip(self.parameters, self._counts.unbind(), strict=True))
         self._moments = {moment: {p: torch.zeros_like(p) for p in self.parameters} for moment in MOMENTS}
+        numbers = [p for group in self._groups if group.kind == "number" for p in group.parameters]
+        self._centres = {p: torch.zeros_like(p) for p in numbers}
         self._scales = {role: list(self._find_scales(role)) for role in models}
 
     def _find_scales(self, role: str) -> Iterator[Scales]:
@@ -212,7 +236,9 @@ class DenseAdam:
         largest: Tensor | None = None,
         *,
         settles: bool = False,
-    ) -> None:
+        still: Collection[str] = (),
+        squares: Mapping[str, Squares] = MappingProxyType({}),
+    ) -> dict[str, Tensor]:
         """Update with the gradients of a batch; clears them.
 
         Args:
@@ -221,43 +247,54 @@ class DenseAdam:
             largest: f32[Dd], largest |x| of each dense feature among them; None if not `has_numbers` of roles
                 with gradients.
             settles: lessons of labels that come late teach the batch.
+            still: roles whose bias has been learned (`trainer.des.online`).
+            squares: role → squared gradients; of those `still` with numbers.
+
+        Returns:
+            Role → change f32[] of the mean of all logits by this rank's dense features, which the bias has to
+            take back; of `squares`.
         """
-        small = self.small(samples)
+        small, moved = self.small(samples), dict[str, Tensor]()
         for group in self._groups:
             learned = [p for p in group.parameters if p.grad is not None]
             if not learned:
                 continue
             grads = [p.grad for p in learned if p.grad is not None]
-            means, squares = ([moment[p] for p in learned] for moment in self._moments.values())
+            means, sums = ([moment[p] for p in learned] for moment in self._moments.values())
             if group.kind == "bias":
-                (bias,), (grad,), (square,) = learned, grads, squares
-                size = square.addcmul_(grad, grad).add(1.0).sqrt_().div_(group.rate)
-                bias.sub_(grad / size.clamp_(min=curvature[group.role]))
+                (bias,), (grad,), (square,) = learned, grads, sums
+                if group.role not in still:
+                    size = square.addcmul_(grad, grad).add(1.0).sqrt_().div_(group.rate)
+                    bias.sub_(grad / size.clamp_(min=curvature[group.role]))
                 self._steps[bias] += 1
                 self._count += bias is self._clock
                 continue
             if group.kind == "scale":
-                torch._foreach_addcmul_(squares, grads, grads)
-                sizes = torch._foreach_add(squares, 1.0)
+                torch._foreach_addcmul_(sums, grads, grads)
+                sizes = torch._foreach_add(sums, 1.0)
                 torch._foreach_sqrt_(sizes)
                 if settles:
                     torch._foreach_div_(sizes, group.rate)
-                    torch._foreach_maximum_(sizes, squares)
+                    torch._foreach_maximum_(sizes, sums)
                 rate = 1.0 if settles else group.rate
                 torch._foreach_addcdiv_(list[Tensor](learned), grads, sizes, value=-rate)
                 torch._foreach_clamp_min_(list[Tensor](learned), 0.0)
                 continue
             if group.kind == "number":
                 assert largest is not None
-                for each in zip(learned, grads, means, squares, strict=True):
-                    _learn_numbers(*each, largest, group.rate)
+                for weight, grad, mean, square in zip(learned, grads, means, sums, strict=True):
+                    step = _learn_numbers(weight, grad, mean, square, largest, group.rate)
+                    if (of_role := squares.get(group.role)) is not None:
+                        of_bias = self._moments["exp_avg_sq"][self.models[group.role].bias]
+                        change = _take_centre(self._centres[weight], step, of_role, of_bias)
+                        moved[group.role] = moved.get(group.role, 0) + change
                 continue
             torch._foreach_mul_(grads, 1.0 / samples)
             adam(
                 list[Tensor](learned),
                 grads,
                 means,
-                squares,
+                sums,
                 [],
                 [self._steps[p] for p in learned],
                 fused=True,
@@ -270,6 +307,12 @@ class DenseAdam:
                 maximize=False,
             )
         self.clear()
+        return moved
+
+    def move_bias(self, role: str, by: float) -> None:
+        """Take back a change of the mean of all logits."""
+        if by:
+            self.models[role].bias.data.sub_(by)
 
     def small(self, samples: int) -> float:
         """Factor of the network's rate for a batch of few examples."""
@@ -281,6 +324,15 @@ class DenseAdam:
         """Live value of a parameter, its mean gradient and its mean square."""
         mean, square = (self._moments[moment][parameter] for moment in MOMENTS)
         return parameter.detach(), mean, square
+
+    def centre(self, parameter: nn.Parameter) -> Tensor:
+        """Live means f32[Dd] of the dense features that a weight of the first order has."""
+        return self._centres[parameter]
+
+    def trust_biases(self) -> None:
+        """Give biases of another run the weight of `TRUSTED` clicks."""
+        for model in self.models.values():
+            self._moments["exp_avg_sq"][model.bias].clamp_(min=self.TRUSTED)
 
     def bias_squares(self, role: str) -> float:
         """Sum of squares N of a role's bias."""
@@ -322,6 +374,12 @@ class DenseAdam:
         for moment in MOMENTS:
             named = self._named(self._moments[moment], shared)
             state |= {f"adam.{moment}.{name}": tensor for name, tensor in named.items()}
+        centres = {p: self._centres.get(p, p) for p in self.parameters}
+        state |= {
+            f"adam.{CENTRE}.{name}": tensor.detach()
+            for name, tensor in self._named(centres, shared).items()
+            if _NUMBER in name
+        }
         if shared:
             state["adam.step"] = self._steps[self._clock]
             state[SIZES_KEY] = torch.tensor(1)
@@ -335,6 +393,8 @@ class DenseAdam:
         """
         live = self.state(shared=True)
         del live[SIZES_KEY]
+        centres = {n: torch.zeros_like(t) for n, t in live.items() if n.startswith(f"adam.{CENTRE}.")}
+        state = {**centres, **state}  # checkpoints of before have none
         try:
             copy_named(live, state)
         except KeyError as missing:
@@ -386,24 +446,43 @@ class DenseAdam:
 
 def of_number(name: str) -> bool:
     """Tell whether a name of a state is that of a moment of a dense feature's weight."""
-    return name.startswith("adam.") and f".{NUMBERS}/" in name
+    return name.startswith("adam.") and _NUMBER in name
+
+
+_NUMBER = f".{NUMBERS}/"
+"""In the name of a dense feature's weight in a first order."""
 
 
 _LEAST_SIZE = 1e-30
 """Size below which a dense feature's weight is not learned: its square root of float32's range."""
+_FEW = 4.0
+"""Squared gradients below which a centre is not known."""
 _FIRST = 0.01
 """Under the root of a weight's rate, as Vowpal Wabbit's β of .1 in FTRL: first examples teach much."""
 
 
 def _learn_numbers(
     u: Tensor, grad: Tensor, size: Tensor, square: Tensor, largest: Tensor, rate: float
-) -> None:
-    """Learn weights u f32[Dd] from summed gradients; sizes and sums of squares, too (`DenseAdam`)."""
+) -> Tensor:
+    """Learn weights u f32[Dd] from summed gradients; sizes and sums of squares, too (`DenseAdam`).
+
+    Returns:
+        Steps f32[Dd] that were subtracted.
+    """
     grown = torch.maximum(size, largest)
     shrink = torch.where(size > 0, size / grown.clamp_min(_LEAST_SIZE), 1.0)
     size.copy_(grown)
     known = size >= _LEAST_SIZE
     unit = torch.where(known, grad / size, 0.0)
     square.addcmul_(unit, unit)
-    step = torch.where(known, unit / (_FIRST + square).sqrt_() / size, 0.0)
-    u.mul_(shrink).sub_(step, alpha=rate)
+    step = torch.where(known, unit / (_FIRST + square).sqrt_() / size, 0.0).mul_(rate)
+    u.mul_(shrink).sub_(step)
+    return step
+
+
+def _take_centre(centre: Tensor, step: Tensor, of_batch: Squares, of_bias: Tensor) -> Tensor:
+    """Change f32[] of the mean of all logits by steps of weights; centres learn the batch (`DenseAdam`)."""
+    moved = -(step * centre).sum()
+    everyone = (of_bias + _FEW).clamp_(min=of_batch.total)
+    centre.add_((of_batch.by_feature - centre * of_batch.total) / everyone)
+    return torch.where(moved.isfinite(), moved, 0.0)

@@ -1,4 +1,4 @@
-"""First and second order of a small batch, learned example by example.
+"""First and second order and bias of a small batch, learned example by example.
 
 Examples of a user come in bursts, and what one teaches is needed by the next. A step learns a batch at once:
 weights from before it score all its examples. The first order, a plain sum of weights in the logit, and FM's
@@ -12,6 +12,19 @@ second order are cheap enough to do better:
 z_i(W, V) are the logits of the step's forward pass. z_i is the score of example i, and its gradient is what
 the rest of the model learns from. So the deep part of a model still takes one step a batch. The vectors that
 it shares with FM learn from both: their gradient in the batch is the deep part's alone (`CTRModel.online`).
+
+The bias learns in the same pass. An example moves the weights of all its keys the same way, and most examples
+have the common ones among them. So the mean of all logits would move with the label of every example, F times
+as far as one weight: first rows are ranked by when they came. So b takes back what the weights have moved the
+mean by, as if a key's indicator were less by its mean, and learns the mean alone:
+
+    b ← b − Σ_k r_k s_f Δw_k − Δ,   r_k = n_k / (s_f² (N + FEW)),   N ← N + g²
+    Δ = sgn(g) · max(ln(1 + |g| / (PRIOR + N)), RATE |g| / √(1 + N))
+
+r_k, of the squared gradients n_k and N before the example, is the share of the examples that have key k. As
+E[g²] = p (1 − p), N is the curvature of all examples so far, and the first Δ moves b to the mean's posterior
+given PRIOR clicks, first labels included. The second follows a log that drifts. With late labels the bias is
+learned once a batch, as `trainer.des.biases` has it.
 
 Examples come in the global sequence, and every rank computes the same:
 
@@ -77,6 +90,7 @@ class Passed:
         own: segment → own rows u32[n], their values and state f32[n, dim + S]
         bounds: i64[T + 1], of the own rows by table
         scales: role → scales f32[F, 2] of all fields, fields by table
+        biases: role → bias and its sum of squares f32[2]; without late labels
     """
 
     before: Mapping[str, F32]
@@ -84,6 +98,7 @@ class Passed:
     own: dict[str, tuple[NDArray[np.uint32], F32]]
     bounds: I64
     scales: dict[str, F32]
+    biases: dict[str, F32]
 
     def moved(self, logits: Mapping[str, Tensor], start: int) -> dict[str, Tensor]:
         """Logits of all examples, or of the b from `start` on, moved by the pass."""
@@ -131,7 +146,7 @@ class OnlineOrders:
         common: features that a group shares.
         collectives: of this rank.
         exact: rows hold float32.
-        settles: scales settle, as of `DenseAdam.step`.
+        settles: labels come late: scales settle, as of `DenseAdam.step`, and biases are learned by batch.
 
     Attributes:
         ahead: collectives of `prepare`
@@ -201,6 +216,11 @@ class OnlineOrders:
     def roles(self) -> frozenset[str]:
         """Roles whose first order is learned example by example."""
         return frozenset(self._orders)
+
+    @property
+    def with_bias(self) -> frozenset[str]:
+        """Roles whose bias is learned so, too."""
+        return frozenset() if self._settles else self.roles
 
     def columns(self, slices: Mapping[str, slice]) -> list[int]:
         """Columns of a row with first orders; `slices`: role → its columns."""
@@ -281,7 +301,7 @@ class OnlineOrders:
         mine, bounds = self._own(batch.unique, tables)
         keys = batch.unique.keys if mine is None else batch.unique.keys[mine]
         found, own = dict(logits), {}
-        scales = self._scales()
+        scales, biases = self._scales(), {} if self._settles else self._biases()
         for role, orders in self._orders.items():
             factor = self._configs[role].schedule.factor(step)
             learned, rows = [], []
@@ -296,12 +316,28 @@ class OnlineOrders:
             moved = np.float32(shift[role]) if lesson is None else in_loss_by(lesson, shift[role])
             labels = self._labels(batch, lesson)
             found[role] = (
-                learn_examples(logits[role] + moved, labels, batch.occurrences, scales[role], *learned)
+                learn_examples(
+                    logits[role] + moved,
+                    labels,
+                    batch.occurrences,
+                    scales[role],
+                    *learned,
+                    bias=biases.get(role),
+                )
                 - moved
             )
             for (name, at), part in zip(rows, learned, strict=True):
                 own[name] = at, part.state if mine is None else part.state[mine]
-        return Passed(logits, found, own, bounds, {role: scale.state for role, scale in scales.items()})
+        states = {role: scale.state for role, scale in scales.items()}
+        return Passed(logits, found, own, bounds, states, biases)
+
+    def _biases(self) -> dict[str, F32]:
+        """Role → its bias and sum of squares, the same on every rank."""
+        found = {}
+        for role in self._orders:
+            bias, _, square = self._dense.learned(self._dense.models[role].bias)
+            found[role] = np.array([bias.item(), square.item()], np.float32)
+        return found
 
     def _scales(self) -> dict[str, Scale]:
         """Role → scales of all fields, fields by table. Collective."""
@@ -329,8 +365,15 @@ class OnlineOrders:
         for name, (rows, state) in passed.own.items():
             tables.write_segment(name, passed.bounds, rows, state)
 
-    def store_scales(self, passed: Passed) -> None:
-        """Write what a pass learned into the scales, and forget their gradients, once these are summed."""
+    def store_dense(self, passed: Passed) -> None:
+        """Write what a pass learned into scales and biases, once the scales' gradients are summed.
+
+        The scales' gradients are forgotten; those of biases are for `DenseAdam.step`, which leaves them out.
+        """
+        for role, (value, square) in passed.biases.items():
+            bias, _, squares = self._dense.learned(self._dense.models[role].bias)
+            bias.fill_(float(value))
+            squares.fill_(float(square))
         for role, states in passed.scales.items():
             ordered = np.empty_like(states)
             ordered[self._fields] = states

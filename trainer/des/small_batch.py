@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -99,6 +99,7 @@ class SmallBatches:
         dense: learns the parameters otherwise.
         collectives: of this rank.
         common: dense features that a group shares.
+        numbers: the pipeline has dense features.
 
     Attributes:
         networks, starts, others: see Args.
@@ -112,7 +113,10 @@ class SmallBatches:
         dense: DenseAdam,
         collectives: Collectives,
         common: Common,
+        *,
+        numbers: bool,
     ) -> None:
+        self._numbers = numbers
         self.networks, self.starts, self.others = dict(networks), dict(starts), others
         self._dense, self._collectives, self._common = dense, collectives, common
         sizes = [network.partial_size for network in networks.values()]
@@ -137,7 +141,8 @@ class SmallBatches:
         partials = OwnerPartials(route, left, spec.slices, len(spec.dense_names), collectives)
         others = Others(left, FieldParallel(route, partials, collectives)) if left else None
         starts = {role: spec.slices[role].start for role in networks}
-        return SmallBatches(networks, starts, others, routed.dense, collectives, spec.common)
+        numbers = bool(spec.dense_names)
+        return SmallBatches(networks, starts, others, routed.dense, collectives, spec.common, numbers=numbers)
 
     def forward(self, values: F32, batch: GlobalBatch) -> dict[str, F32]:
         """Role → logits f32[B] of rows f32[B, F, D_model]. Collective."""
@@ -182,7 +187,13 @@ class SmallBatches:
         return of_values, bound <= _LARGEST
 
     def update(
-        self, samples: int, curvature: Mapping[str, float], scaled: frozenset[str], *, settles: bool = False
+        self,
+        samples: int,
+        curvature: Mapping[str, float],
+        scaled: frozenset[str],
+        *,
+        settles: bool = False,
+        still: frozenset[str] = frozenset(),
     ) -> None:
         """Learn the networks.
 
@@ -191,24 +202,29 @@ class SmallBatches:
             curvature: as of `DenseAdam.step`.
             scaled: roles whose scales have been learned.
             settles: as of `DenseAdam.step`.
+            still: as of `DenseAdam.step`.
         """
         step = self._dense.steps + 1
         root = math.sqrt(1 - 0.999**step)
-        small = self._dense.small(samples)
-        for role, network in self.networks.items():
+        small, moved = self._dense.small(samples), np.zeros(len(self.networks), np.float32)
+        for r, (role, network) in enumerate(self.networks.items()):
             rates = self._dense.rates(role)
-            network.update(
+            moved[r] = network.update(
                 Rates(
                     adam=rates["network"] * small * root / (1 - 0.9**step),
                     epsilon=1e-8 * root,
                     samples=samples,
-                    bias=rates["bias"],
+                    bias=0.0 if role in still else rates["bias"],
                     curvature=curvature[role],
                     scale=0.0 if role in scaled else rates["scale"],
                     number=rates["number"],
                     settles=settles,
                 )
             )
+        if self._numbers and self._collectives.world > 1:  # one rank has them: a sum with zeros is exact
+            self._collectives.all_reduce(torch.from_numpy(moved), "online")
+        for role, by in zip(self.networks, moved.tolist(), strict=True):
+            self._dense.move_bias(role, by)
         self._dense.updated(roles=None if self.others is None else self.networks)
 
 
@@ -236,7 +252,7 @@ def _layered(model: LayeredModel, fields: int, dense: DenseAdam) -> SmallBatchNe
     parameters = Parameters(
         bias=_learned(model.bias, dense),
         scale=_if_there(None if wide is None else wide.scale, dense),
-        of_dense=_if_there(of_dense, dense),
+        of_dense=None if of_dense is None else _centred(of_dense, dense),
         fields=_if_there(None if first is None else first.weight, dense),
         dense=_if_there(None if first is None else first.dense, dense),
         first_bias=_if_there(None if mlp is None else mlp.first_bias, dense),
@@ -287,6 +303,11 @@ def _layers(mlp: MLP, dense: DenseAdam) -> list[tuple[Learned, Learned]]:
     """Layers after the first."""
     each = zip(mlp.weights, mlp.biases, strict=True)
     return [(_learned(weight, dense), _learned(bias, dense)) for weight, bias in each]
+
+
+def _centred(weight: torch.nn.Parameter, dense: DenseAdam) -> Learned:
+    """First order of dense features."""
+    return replace(_learned(weight, dense), centre=dense.centre(weight).numpy())
 
 
 def _if_there(parameter: torch.nn.Parameter | None, dense: DenseAdam) -> Learned | None:

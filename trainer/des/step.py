@@ -31,6 +31,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -62,12 +63,12 @@ from livectr.trainer.des.biases import (
     inertia,
     move_biases,
 )
-from livectr.trainer.des.dense import DenseAdam
+from livectr.trainer.des.dense import DenseAdam, Squares
 from livectr.trainer.des.exchange_choice import ExchangeChoice, exchange_state, gather_state, saved_exchange
 from livectr.trainer.des.from_zero import from_zero_state, saved_from_zero
 from livectr.trainer.des.online import OnlineOrders
 from livectr.trainer.des.reading import Leaves
-from livectr.trainer.des.result import StepResult, curvatures, in_loss_by, loss_of, own_lessons
+from livectr.trainer.des.result import StepResult, curvatures, in_loss, in_loss_by, loss_of, own_lessons
 from livectr.trainer.des.route import Route, gathers_of
 from livectr.trainer.des.routed import Routed
 from livectr.trainer.des.skipped import Skipped
@@ -358,7 +359,7 @@ class DesStep:
             return
         before = dict(zip(blocks.roles, block.score(part), strict=True))
         lessons = self._lessons(before, lambda scored: teach(scored, rows))
-        shift, sure = self._shifts(lambda: (before, block.label[rows]), lessons)
+        shift, sure = self._shifts(lambda: (before, block.label[rows]), lessons, frozenset())
         held = self._inertia(lessons, sure)
         learned = blocks.teach(
             block,
@@ -410,9 +411,10 @@ class DesStep:
         scores = strategy.scores(every, batch)
         # 3 logits → gradients
         lessons = self._lessons(scores()[0], teach) if teach is not None else None
-        shift, sure = self._shifts(scores, lessons)
-        passed = None
-        if (online := prepared.online) is not None:
+        passed, online = None, prepared.online
+        still = self._online.with_bias if online is not None else frozenset[str]()
+        shift, sure = self._shifts(scores, lessons, still)
+        if online is not None:
             passed = self._online.learn(online, reading.host, scores()[0], dense.steps, shift, lessons)
             logits = passed.moved(logits, sum(batch.rows[: self.rank]))
         own = own_lessons(lessons or {}, batch.rows, self.rank, len(label), self.device)
@@ -420,7 +422,12 @@ class DesStep:
         torch.stack(losses).sum().backward()  # type: ignore[no-untyped-call]
         # 4 gradients → rows by the sum, networks by the mean, if they are finite on all ranks
         sums, largest = torch.stack([*leaves.sums(), *dense.sums()]), self._largest(batch, models)
-        sent = [largest] if largest is not None and self.route.scatter else []  # else it is of all examples
+        squares: dict[str, Squares] = {}
+        if passed is not None:
+            squares = self._squares(batch, models, passed.logits, scores()[1], lessons, still)
+        sent = []
+        if largest is not None and self.route.scatter:  # else they are of all examples
+            sent = [torch.cat([largest, *(of_role.by_feature for of_role in squares.values())])]
         finite, *shares = self.copies.begin(torch.isfinite(sums).all(), *sent)()  # the wait for logits, too
         reduced = strategy.reduce_gradients(dense)
         before, labels = scores()
@@ -440,12 +447,22 @@ class DesStep:
         reduced()
         if learned:
             if passed is not None:
-                self._online.store_scales(passed)
-            largest = largest if most is None else to_device(most, self.device)
+                self._online.store_dense(passed)
+            if most is not None and largest is not None:
+                width = len(largest)
+                largest = to_device(most[:, :width].max(0), self.device)
+                summed = np.split(most[:, width:].sum(0), len(squares)) if squares else ()
+                squares = {
+                    role: replace(of_role, by_feature=to_device(part, self.device))
+                    for (role, of_role), part in zip(squares.items(), summed, strict=True)
+                }
             curvature = self._curvatures(all_logits, shift, lessons, sure)
             if small is not None:
-                small.update(len(batch), curvature, first, settles=self._late)
-            dense.step(len(batch), curvature, largest, settles=self._late)
+                small.update(len(batch), curvature, first, settles=self._late, still=still)
+            moved = dense.step(
+                len(batch), curvature, largest, settles=self._late, still=still, squares=squares
+            )
+            self._move_biases(moved, still & models.keys())
             self._sure = sure
             self._end_stretch()
         else:
@@ -467,7 +484,8 @@ class DesStep:
         label = np.minimum(batch.label, np.float32(1))
         # 3 logits → gradients
         lessons = self._lessons(before, teach) if teach is not None else None
-        shift, sure = self._shifts(lambda: (before, label), lessons)
+        still = self._online.with_bias if online is not None else frozenset[str]()
+        shift, sure = self._shifts(lambda: (before, label), lessons, still)
         passed, logits = None, before
         if online is not None:
             passed = self._online.learn(online, reading.host, before, self.dense.steps, shift, lessons)
@@ -482,9 +500,9 @@ class DesStep:
                 self._online.store(passed, reading.host)
             reading.learn(gradient, batch)
             if passed is not None:
-                self._online.store_scales(passed)
+                self._online.store_dense(passed)
             curvature = self._curvatures(logits, shift, lessons, sure)
-            small.update(len(batch), curvature, first, settles=self._late)
+            small.update(len(batch), curvature, first, settles=self._late, still=still)
             self._sure = sure
             self._end_stretch()
         else:
@@ -507,8 +525,56 @@ class DesStep:
                 found = most if whole else found.index_copy(0, index_on(places, self.device), most)
         return found
 
+    def _squares(
+        self,
+        batch: GlobalBatch,
+        models: Collection[str],
+        logits: Mapping[str, F32],
+        label: F32,
+        lessons: Mapping[str, Lesson] | None,
+        still: frozenset[str],
+    ) -> dict[str, Squares]:
+        """Squared gradients of those of the roles `still` that have weights of dense features on this rank.
+
+        `by_feature` is of own examples where a rank finishes only these.
+        """
+        found: dict[str, Squares] = {}
+        own = slice(sum(batch.rows[: self.rank]), sum(batch.rows[: self.rank + 1]))
+        rows, group_of = (own, batch.own_group_of) if self.route.scatter else (slice(None), batch.group_of)
+        common, width = self.spec.common.dense, len(self.spec.dense_names)
+        places = common, tuple(d for d in range(width) if d not in common)
+        for role in models:
+            if role not in still or not self.dense.has_numbers({role}):
+                continue
+            lesson = None if lessons is None else lessons[role]
+            z = logits[role] if lesson is None else in_loss(logits[role], lesson)
+            target = label if lesson is None else np.minimum(lesson.target.numpy(), np.float32(1))
+            slope = (1 / (1 + np.exp(-z)) - target) * (1 if lesson is None else lesson.factor.numpy())
+            square = np.square(slope, dtype=np.float32)
+            by_feature = torch.zeros(width, device=self.device)
+            for at, x, group in zip(places, (batch.common, batch.dense), (group_of, None), strict=True):
+                if x is not None and x.shape[0] and at:
+                    of_rows = square[rows]
+                    weight = of_rows if group is None else np.bincount(group, of_rows, len(x))
+                    part = x if isinstance(x, Tensor) else to_device(x, self.device)
+                    summed = to_device(weight.astype(np.float32), self.device) @ part
+                    by_feature = by_feature.index_copy(0, index_on(at, self.device), summed)
+            found[role] = Squares(float(square.sum()), by_feature)
+        return found
+
+    def _move_biases(self, moved: Mapping[str, Tensor], roles: Collection[str]) -> None:
+        """Take back from biases what dense features have moved the mean of all logits by. Collective."""
+        if not self.spec.dense_names or not roles:
+            return
+        order = [role for role in self.models if role in roles]
+        changes = torch.stack([moved.get(role, torch.zeros((), device=self.device)) for role in order])
+        if self.collectives.world > 1 and not self.route.scatter:  # one rank has them: the sum is exact
+            self.collectives.all_reduce(changes, "online")
+        for role, by in zip(order, changes.tolist(), strict=True):
+            self.dense.move_bias(role, by)
+
     def _agree(self, finite: bool, largest: F32 | None = None) -> tuple[bool, F32 | None]:
-        """True if gradients are finite on all ranks; the largest |x| of all ranks. Collective."""
+        """True if gradients are finite on all ranks; what every rank has sent, f32[N, ·]. Collective."""
         world, width = self.collectives.world, 0 if largest is None else len(largest)
         if world == 1:
             return finite, None
@@ -517,7 +583,7 @@ class DesStep:
         each = flags[1:].reshape(world, width)
         each[self.rank] = () if largest is None else largest  # a sum with zeros gathers
         agreed = self.collectives.all_reduce(torch.from_numpy(flags), "check").numpy()
-        return bool(agreed[0] == 0), agreed[1:].reshape(world, width).max(0) if width else None
+        return bool(agreed[0] == 0), agreed[1:].reshape(world, width) if width else None
 
     @staticmethod
     def _lessons(logits: Mapping[str, F32], teach: Teach) -> Mapping[str, Lesson]:
@@ -542,17 +608,24 @@ class DesStep:
         return found
 
     def _shifts(
-        self, scores: Callable[[], tuple[dict[str, F32], F32]], lessons: Mapping[str, Lesson] | None
+        self,
+        scores: Callable[[], tuple[dict[str, F32], F32]],
+        lessons: Mapping[str, Lesson] | None,
+        still: frozenset[str],
     ) -> tuple[dict[str, float], dict[str, int]]:
-        """Move the biases before a batch is learned; returns role → shift, and role → sure labels so far."""
+        """Move the biases before a batch is learned; returns role → shift, and role → sure labels so far.
+
+        still: roles whose bias learns the batch example by example, from the first label on.
+        """
         shift, sure = dict.fromkeys(self.models, 0.0), dict(self._sure)
         first = not (self.dense.steps or self._biases_trained)
         if first:
-            shift = {role: self._first_shift(scores()[1], (lessons or {}).get(role)) for role in shift}
+            label = scores()[1]
+            shift |= {r: self._first_shift(label, (lessons or {}).get(r)) for r in shift if r not in still}
         for role, lesson in (lessons or {}).items() if self._again else ():
             # Labels beside the click come later: a role's bias waits for its own first ones.
             count = int(np.count_nonzero(lesson.weight.numpy()))
-            if not first and count and not sure[role]:
+            if not first and count and not sure[role] and role not in still:
                 shift[role] = self._first_shift(scores()[1], lesson)
             sure[role] += count
         for role, lesson in (lessons or {}).items() if self._late else ():
@@ -681,6 +754,7 @@ class DesStep:
             trained: the biases are among them, so that the first batch does not move them.
         """
         self._biases_trained = trained
+        self.dense.start_from(weights)
         if trained:
             self._sure = dict.fromkeys(self._sure, ENOUGH)
-        self.dense.start_from(weights)
+            self.dense.trust_biases()

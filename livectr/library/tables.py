@@ -151,7 +151,11 @@ def root_columns(pipeline: Pipeline, rows: Any, tables: Mapping[str, Any] | None
         return column
 
     for root in pipeline.request_roots:
-        chosen[root.name] = pick(root.name, root.ref.column)
+        names = {root.name, root.ref.column}
+        if root.ref.column in impressions.fill and names.isdisjoint(given.column_names):
+            chosen[root.name] = pa.nulls(given.num_rows)  # a request may leave it out, too
+        else:
+            chosen[root.name] = pick(root.name, root.ref.column)
     for root in pipeline.history_roots:
         if root.name in given.column_names:
             chosen[root.name] = given.column(root.name)

@@ -227,21 +227,22 @@ def _are_rows(given: Any) -> bool:
 
 
 def _needed(pipeline: Pipeline, topics: Mapping[str, Stream | Table]) -> dict[str, list[str]]:
-    """Topic → columns that its rows must have; a field of a JSON text is in the column of the text."""
+    """Topic → columns that its rows must have, those without a fill; JSON fields are in their text."""
     used: dict[str, Any] = {table.topic: table.columns for table in pipeline.learned.narrow_tables}
     used |= used_columns(pipeline.learned)
     needed = {}
     for topic, columns in used.items():
         paths = getattr(topics[topic], "json_fields", {})
         texts = {name: path.split(".")[0] for name, path in paths.items()}
-        needed[topic] = list(dict.fromkeys(texts.get(name, name) for name in columns))
+        filled = getattr(topics[topic], "fill", {})
+        needed[topic] = list(dict.fromkeys(texts.get(name, name) for name in columns if name not in filled))
     return needed
 
 
 def _in_order(read: Stream | Table, table: pa.Table) -> pa.Table:
     """Rows of a stream in the order of their time; equal times stay in their order."""
     time = read.time if isinstance(read, Stream) else None
-    if time is None:
+    if time is None or time not in table.column_names:
         return table
     kind = table.schema.field(time).type
     if not (pa.types.is_integer(kind) or pa.types.is_timestamp(kind)):

@@ -197,6 +197,23 @@ def test_a_fill_stands_for_a_missing_key() -> None:
     assert found["user"].to_pylist() == [[7], [3]]
 
 
+def test_a_column_with_a_fill_may_be_absent(tmp_path: Path) -> None:
+    """As in a log and in a request: the fill stands for it."""
+    columns = {"user": "int64", "ts": "int64", "page": "string", "click": "int32"}
+    seen = Stream("seen", key="user", time="ts", columns=columns, fill={"page": "home"})
+    known = labelled(seen, label="click")
+    filled = Pipeline(known, sparse={"user": known.user, "page": known.page}, rank=LR())
+    given = {name: values for name, values in rows(300).items() if name in ("user", "ts", "click")}
+    homes = given | {"page": ["home"] * 300}
+    assert livectr.features(filled, given) == livectr.features(filled, homes)
+    scores = []
+    for number, data in enumerate((given, homes)):
+        trained = livectr.train(filled, data, checkpoint=tmp_path / str(number), threads=1)
+        assert trained.report.examples_trained == 300
+        scores.append(livectr.score(filled, tmp_path / str(number), data).tolist())
+    assert scores[0] == scores[1]
+
+
 def without(name: str) -> dict[str, list[Any]]:
     return {column: values for column, values in rows(3).items() if column != name}
 

@@ -82,6 +82,7 @@ class Facts:
         medians: column of numbers whose fill is below all of them → their median. Nulls have a bin.
         empty_is_no_click: the label is 1 or empty.
         repeated: rows that repeat an earlier one.
+        where: condition of the rows that count, on a stream s; "" for all.
     """
 
     sample: Sample
@@ -98,6 +99,7 @@ class Facts:
     medians: dict[str, Any] = field(default_factory=dict)
     empty_is_no_click: bool = False
     repeated: int = 0
+    where: str = ""
 
     @property
     def rows(self) -> int:

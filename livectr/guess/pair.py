@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -17,7 +19,7 @@ from livectr.guess.join_keys import is_id, together, whole
 from livectr.guess.made import date_time
 from livectr.guess.mismatches import check_written_alike
 from livectr.guess.raw import RawLog
-from livectr.guess.roles import ROW_ORDER, Wanted, time_of
+from livectr.guess.roles import ROW_ORDER, Wanted, labels, time_of
 from livectr.ingest.language.streams import CLOCK_SLACK_MS
 from livectr.logs.names import REQUEST_NAME, names_something
 from livectr.logs.times import TimeForm
@@ -25,6 +27,8 @@ from livectr.system.errors import ConfigError
 
 KEYED = 0.99
 """Share of messages whose key is a column's value, from which the topic is keyed by it."""
+SAID = re.compile(r"(is_?)?click(ed)?|label", re.I)
+"""Columns of a log of clicks that say which of its rows are."""
 APART = 0.01
 """Share of clicks in another partition than their impression above which a join would lose too many."""
 
@@ -69,6 +73,7 @@ def pair_of(
     shown_time, shown_form = time_column(shown, wanted, "--time")
     said = click_time or (shown_time if shown_time in clicked.table.column_names else None)
     clicked_time, clicked_form = time_column(clicked, Wanted("", time=said), "--click-time")
+    clicked, where, not_clicked = _clicks_alone(clicked)
     rows, times = shown.table.num_rows, {shown_time, clicked_time}
     shown, clicked = whole_numbers(shown.without_repeats(), clicked, on, times)
     on = join_columns(shown, clicked, on, times)
@@ -95,7 +100,30 @@ def pair_of(
     fills = {name: value for name, value in facts.fills.items() if name not in on and name in uses}
     facts = replace(facts, uses=uses, key=key, fills=fills)
     clicks = _click_facts(clicked, facts, on, clicked_time, clicked_form)
-    return Pair(facts, clicks, tuple(on), delays, [*remarks, *_remarks(facts, delays, on)])
+    if where is not None:
+        uses = clicks.uses | {where[0]: Use("id", where[1], "says which rows are clicks")}
+        clicks = replace(clicks, uses=uses, where=where[2])
+    return Pair(facts, clicks, tuple(on), delays, [*not_clicked, *remarks, *_remarks(facts, delays, on)])
+
+
+def _clicks_alone(clicked: RawLog) -> tuple[RawLog, tuple[str, str, str] | None, list[str]]:
+    """The log without rows that are no clicks; the column that says so, its type and condition; a remark."""
+    for name in clicked.table.column_names:
+        column = clicked.table.column(name)
+        boolean = pa.types.is_boolean(column.type)
+        if not SAID.fullmatch(name) or not (boolean or pa.types.is_integer(column.type)):
+            continue
+        numbers, odd = labels(column, name)
+        if odd is not None or pc.min(numbers).as_py() != 0:
+            continue
+        chosen = np.asarray(pc.fill_null(numbers, 0).to_numpy() > 0)
+        remark = (
+            f"{np.count_nonzero(~chosen):,} of {len(chosen):,} rows of {clicked.sample.name} have no {name}, "
+            "and are no clicks"
+        )
+        where = f"s[{json.dumps(name)}]" + ("" if boolean else " == 1")
+        return clicked.rows(chosen), (name, "bool" if boolean else "int64", where), [remark]
+    return clicked, None, []
 
 
 def _shown_facts(shown: RawLog, clicked: RawLog, wanted: Wanted, met: Met, on: Sequence[str]) -> Facts:

@@ -84,12 +84,16 @@ class RawLog:
 
     def without_repeats(self) -> RawLog:
         """The log without rows that are equal to one before them."""
-        firsts = np.flatnonzero(first_rows(self.table.columns, self.table.num_rows))
-        if len(firsts) == self.table.num_rows:
+        return self.rows(first_rows(self.table.columns, self.table.num_rows))
+
+    def rows(self, chosen: npt.NDArray[np.bool_]) -> RawLog:
+        """The log with those rows of which bool[n] is true."""
+        if chosen.all():
             return self
-        keys = None if self.keys is None else self.keys.take(pa.array(firsts))
-        sample = replace(self.sample, table=self.table.take(pa.array(firsts)))
-        return replace(self, sample=sample, partition=self.partition[firsts], keys=keys)
+        places = pa.array(np.flatnonzero(chosen))
+        keys = None if self.keys is None else self.keys.take(places)
+        sample = replace(self.sample, table=self.table.take(places))
+        return replace(self, sample=sample, partition=self.partition[chosen], keys=keys)
 
 
 def raw_logs(shown: str, clicked: str) -> tuple[RawLog, RawLog]:

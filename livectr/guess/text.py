@@ -137,6 +137,8 @@ def _stream(facts: Facts, topic: str, variable: str) -> str:
     ]
     if fills:
         text += f"    # For nulls; a request may leave these columns out.\n    fill={_inner(fills)},\n"
+    if facts.where:
+        text += f"    where=lambda s: {facts.where},  # the others are no clicks\n"
     return text + ")\n"
 
 

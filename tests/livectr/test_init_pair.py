@@ -64,6 +64,22 @@ def test_two_files_become_a_label_join(here: Path, capsys: pytest.CaptureFixture
     learned(Path("made/pipeline.py"), "file:made/logs", VIEWS, len(clicks))
 
 
+@pytest.mark.parametrize("kind", [int, bool])
+def test_rows_that_say_that_they_are_no_clicks_label_nothing(
+    here: Path, capsys: pytest.CaptureFixture[str], kind: Callable[[int], Any]
+) -> None:
+    """A log of feedback has a row for each impression, too."""
+    views, clicks = feed(VIEWS)
+    of_no_click = [{name: view[name] for name in clicks[0]} | {"is_click": kind(0)} for view in views]
+    rows = sorted([*of_no_click, *(one | {"is_click": kind(1)} for one in clicks)], key=lambda one: one["at"])
+    write_lines(here / "views.jsonl", views)
+    write_lines(here / "feedback.jsonl", rows)
+    assert init("--impressions", "views.jsonl", "--clicks", "feedback.jsonl") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"{VIEWS:,} of {len(rows):,} rows of feedback.jsonl have no is_click, and are no clicks." in said
+    learned(Path("made/pipeline.py"), "file:made/logs", VIEWS, len(clicks))
+
+
 def test_columns_that_name_an_impression_together(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A display shows three ads; clicks have no user; ids are texts in a file and numbers in the other."""
     views, clicks = feed(VIEWS)

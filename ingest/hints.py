@@ -94,13 +94,13 @@ def _label_hints(
     log = pipeline.log
     for label in log.more_labels:
         found, topic = counts.get("labels", {}).get(label.name, {}), label.stream.topic
-        if counts["events"][topic] == 0 and counts["examples"] >= least:
+        lonely = found.get("unmatched", 0) + found.get("waiting", 0)
+        events = lonely + found.get("matched", 0) + found.get("late", 0)
+        if events == counts["events"][topic] == 0 and counts["examples"] >= least:
             yield (
                 f"{topic} empty",
                 f"{topic} has no rows: every label {label.name!r} is 0. Are they written to topic {topic}?",
             )
-        lonely = found.get("unmatched", 0) + found.get("waiting", 0)
-        events = lonely + found.get("matched", 0) + found.get("late", 0)
         if events >= least and lonely > (SOME_UNMATCHED if final else MOST_UNMATCHED) * events:
             on = ", ".join(label.columns(log.on))
             yield (

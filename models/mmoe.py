@@ -62,13 +62,14 @@ class MMoEModel(TrunkModel):
 
     def __init__(self, config: MMoE, part: Part, tasks: int) -> None:
         n = config.experts
-        super().__init__(config, part, ("first", n * config.hidden[0], n), ("gates", tasks * n, tasks))
-        self._tasks = tasks
+        # A gate by task: a target that is added later leaves the others' as they are.
+        gates = [(f"gate{task}", n, 1) for task in range(tasks)]
+        super().__init__(config, part, ("first", n * config.hidden[0], n), *gates)
         self.experts = nn.ModuleList(Hidden(f"experts.{i}", config.hidden, part.seed) for i in range(n))
 
     def inputs(self, aggregated: Tensor) -> list[Tensor]:
         """See `TrunkModel.inputs`."""
-        first, gates = self.split(aggregated)
+        first, *gates = self.split(aggregated)
         parts = first.chunk(len(self.experts), 1)
         outputs = [expert(part) for expert, part in zip(self.experts, parts, strict=True)]
-        return [mixed(gate, outputs) for gate in gates.chunk(self._tasks, 1)]
+        return [mixed(gate, outputs) for gate in gates]

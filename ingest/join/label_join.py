@@ -30,7 +30,7 @@ from livectr.ingest.join.histories import BehaviorHistories
 from livectr.ingest.join.label_kind import LEAST_DEDUP_MS, Given, LabelKind
 from livectr.ingest.join.label_kind import Pushed as LabelPushed
 from livectr.ingest.join.merge import Events
-from livectr.ingest.join.payload import Payload
+from livectr.ingest.join.payload import INSTANCE, TIME, Payload
 from livectr.ingest.join.window_join import WindowJoin
 from livectr.ingest.language.keys import keys_of
 from livectr.ingest.language.streams import Stream
@@ -231,6 +231,8 @@ class LabelJoin:
         self._kinds = [
             LabelKind(label, self._bits[label.name], view, self._payload.schema) for label in view.more_labels
         ]
+        windows = [view.window_ms, *(label.window_ms for label in view.more_labels)]
+        self._alike = len(set(windows)) < len(windows)
         self.stats = JoinStats({stream.topic: 0 for stream in self._streams})
         self.sample = KeySample(partition)
 
@@ -363,11 +365,13 @@ class LabelJoin:
         if not count:
             return replace(ready, words=words)
         order = np.concatenate([ready.order, *(order for *_, order in left)])
-        by = np.argsort(order, kind="stable")  # of equal places, the example first
+        rows = concat_rows([ready.rows, *(rows for rows, *_ in left)])
         label = np.concatenate([ready.label, np.full(count, FINAL_NEGATIVE, np.float32)])
         late = np.concatenate([ready.late, np.zeros(count, np.bool_)])
-        rows = concat_rows([ready.rows, *(rows for rows, *_ in left)]).take(pa.array(by))
-        return Ready(rows, label[by], order[by], late[by], words[by])
+        by = np.argsort(order, kind="stable")  # of equal places, the example first
+        if self._alike:
+            by, words = _once(rows, order, words)
+        return Ready(rows.take(pa.array(by)), label[by], order[by], late[by], words[by])
 
     def _keys(self, events: Events) -> list[I64]:
         """Join keys of the impressions and clicks."""
@@ -438,3 +442,28 @@ class LabelJoin:
             {name: tables[HISTORY + name] for name in self.behaviors.names if HISTORY + name in tables}
         )
         self.stats = JoinStats(**state["stats"])
+
+
+def _once(rows: pa.RecordBatch, order: I64, words: I64) -> tuple[I64, I64]:
+    """Let an impression leave once for all labels of equal windows, which are known at the same place.
+
+    Args:
+        rows: n rows that leave, those of clicks first.
+        order: int64[n], their places.
+        words: int64[n], labels that they know.
+
+    Returns:
+        Rows int64[k] that stay, by rising place, and words int64[n] of which theirs know all.
+    """
+    instance, time = (rows.column(name).to_numpy() for name in (INSTANCE, TIME))
+    near = np.lexsort((time, instance, order))  # stable: of equal rows, the example first
+    first = np.ones(len(near), np.bool_)
+    if len(near):
+        same = (each[near[1:]] == each[near[:-1]] for each in (order, instance, time))
+        first[1:] = ~np.logical_and.reduce([*same])
+    starts = np.flatnonzero(first)
+    stays = near[starts]
+    words = words.copy()
+    words[stays] = np.bitwise_or.reduceat(words[near], starts) if len(starts) else words[stays]
+    stays = np.sort(stays)
+    return stays[np.argsort(order[stays], kind="stable")], words

@@ -6,7 +6,7 @@
 
 Each join has an index and columns of its own, within `max_bytes` of its own. So a label is known when its own
 window has passed, and the click waits for none of the others. Columns are those of the example, histories
-included: what a label is learned of is what the click was learned of.
+included: what a label is learned of is what the click was learned of. Labels of equal windows leave together.
 
 An impression that has no room here is learned by its click alone, and becomes a dead letter of the label.
 """

@@ -16,6 +16,7 @@ from livectr.ingest.join.label_kind import LEAST_DEDUP_MS
 from livectr.ingest.join.state import SourceState
 from livectr.ingest.language.event_times import EventTime
 from livectr.ingest.language.keys import key_of
+from livectr.ingest.language.labels import labels_of
 from livectr.ingest.language.streams import CLOCK_SLACK_MS, Label, Stream
 from livectr.ingest.language.targets import Target
 from livectr.ingest.pipeline import Pipeline
@@ -172,3 +173,53 @@ def test_restarts_anywhere_lose_no_label(
     rows += drain(last)
     check(rows, logs, events)
     close(last)
+
+
+@WITH_FOLDERS
+@given(st.integers(0, 10_000), st.lists(st.integers(0, 100), max_size=4), st.sampled_from([1, 2]))
+def test_labels_of_equal_windows_leave_together(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, cuts: list[int], world: int
+) -> None:
+    """That of the clicks' window with the example, and two others in one row more."""
+    url, logs, events = written(tmp_path_factory.mktemp("logs"), seed, cuts)
+    windows = {"cart": WINDOW_MS, "order": 2 * WINDOW_MS, "like": 2 * WINDOW_MS}
+    for p in logs.impressions:
+        write_log(Path(url.removeprefix("file:")) / "likes", p, events["cart"][p], cuts)
+    base = shop()
+    (cart, order) = base.log.more_labels
+    like = replace(cart, name="like", stream=replace_topic(cart.stream, "likes"))
+    labels = [replace(each, window=windows[each.name]) for each in (cart, order, like)]
+    targets = [Target(name) for name in windows]
+    pipe = replace(base, log=replace(base.log, more_labels=tuple(labels)), targets=targets)
+    sources = open_ranks(pipe, url, world)
+    found: dict[tuple[int, str], list[tuple[int, int, int, float]]] = {}
+    rows = 0
+    while not all(source.ended for source in sources):
+        for source in sources:
+            source.poll(0.01)
+    for rank, source in enumerate(sources):
+        got = source.pop(len(source.orders(1 << 20)[0]))
+        rows += len(got)
+        final = np.where(got.final, 1, 0)
+        came = labels_of(got.words, len(windows)) if got.words is not None else np.empty((0, 3))
+        for bit, name in enumerate(windows):
+            known = ~np.isnan(came[:, bit])
+            assert (final[known] == (name != "cart")).all()
+            places = zip(got.order, got.partition, got.instance, came[:, bit], strict=True)
+            found[rank, name] = [
+                (int(o), int(p), int(i), FINAL_NEGATIVE + float(c))
+                for (o, p, i, c), is_known in zip(places, known, strict=True)
+                if is_known
+            ]
+    close(sources)
+    for name, window in windows.items():
+        of = events["cart"] if name == "like" else events[name]
+        every = sorted(row for (_, label), some in found.items() if label == name for row in some)
+        assert every == again(logs, of, window), name
+    assert rows == len(expected(logs)) + len(again(logs, events["order"], windows["order"]))
+
+
+def replace_topic(stream: Stream, topic: str) -> Stream:
+    """The stream in another topic."""
+    time = EventTime("ts", max_ahead=LATEST_MS)
+    return Stream(topic, key=stream.key, time=time, columns=stream.columns)

@@ -177,7 +177,7 @@ def gated(gate: Tensor, experts: Sequence[Tensor]) -> Tensor:
 def mmoe(c: MMoE, p: P, row: Tensor, x: Tensor, lists: dict[str, Tensor]) -> Tensor:
     first = first_layer(p, "first", row, x, FIELDS + DENSE).reshape(c.experts, -1)
     experts = [hidden(p, f"experts.{i}", first[i]) for i in range(c.experts)]
-    return tower(p, gated(first_layer(p, "gates", row, x, FIELDS + DENSE), experts))
+    return tower(p, gated(first_layer(p, "gate0", row, x, FIELDS + DENSE), experts))
 
 
 def ple(c: PLE, p: P, row: Tensor, x: Tensor, lists: dict[str, Tensor]) -> Tensor:

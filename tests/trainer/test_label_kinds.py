@@ -24,6 +24,7 @@ from livectr.models import LR, DeepFM, ModelConfig
 from livectr.system.errors import ConfigError
 from livectr.trainer.quality.metrics import calibration
 from livectr.trainer.quality.predictions import UNKNOWN, quality_of, read_predictions, read_records
+from livectr.trainer.run import TrainOptions, train
 from tests.ranks import Processes
 from tests.trainer.kills import OPTIONS, kill_group, kill_one_rank, kill_somewhere
 from tests.trainer.label_kinds_once import WINDOWS, shop, shop_log, write_shop
@@ -113,6 +114,17 @@ def test_ranks_that_are_killed_end_as_one_that_was_not(tmp_path: Path) -> None:
         )
     sample = read_sample(shop(), source, 1_000)
     assert len(sample) == 1_000 and sample.stats.labels["order"]["matched"] > 0
+
+
+def test_a_live_run_is_replayed_to_the_last_bit(tmp_path: Path) -> None:
+    """The clock lets a topic be idle; the order log has what it decided."""
+    source = write_shop(tmp_path / "logs", 1_000)
+    options: dict[str, Any] = dict(threads=1, batch_size=64, batch_min=32)
+    live, again = tmp_path / "live", tmp_path / "again"
+    train(shop(), TrainOptions(source, checkpoint=str(live), until_idle_s=1, idle_partition_s=0.2, **options))
+    train(shop(), TrainOptions(source, checkpoint=str(again), until_end=True, order_of=str(live), **options))
+    assert (again / "predictions").read_bytes() == (live / "predictions").read_bytes()
+    assert len(read_predictions(live / "predictions")) == 1_000
 
 
 def test_events_that_do_not_meet_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -59,7 +59,7 @@ def result(quick: bool) -> tuple[list[dict[str, object]], list[dict[str, object]
     Latency with one client beside each peer, and of the call alone; requests a second and latency with
     several clients; open loop; threads of a worker.
     """
-    blocks, block, seconds, rounds = (2, 20, 0.5, 1) if quick else (20, 100, 3.0, 5)
+    blocks, block, seconds, rounds = (2, 20, 0.5, 1) if quick else (16, 100, 3.0, 5)
     with contestants() as started:
         addresses, alone = started.addresses, started.alone
         users = sorted({request.context["user_id"] for request in requests((blocks + 1) * block)})

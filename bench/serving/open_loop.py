@@ -63,7 +63,7 @@ class Search:
 
 def most(addresses: Mapping[str, str], quick: bool) -> dict[str, float]:
     """Name → the greatest rate at p99 ≤ LIMIT_MS; 0: even the least that was tried is too much."""
-    trials, seconds = (4, 0.5) if quick else (10, 5.0)
+    trials, seconds = (4, 0.5) if quick else (9, 4.0)
     searches = {name: Search(FIRST_RATE) for name in addresses}
     with talking([sys.executable, "-m", "bench.serving.open_loop"]) as client:
         assert client.stdin is not None and client.stdout is not None

@@ -39,7 +39,7 @@ GOAL = 1 / 1.3
 
 def rows(quick: bool) -> list[dict[str, object]]:
     """p50 and p99 with swaps and in quiet, in turns (A B A B)."""
-    versions, turns, users, ads = (2, 1, 500, 5_000) if quick else (5, 3, 20_000, 20_000)
+    versions, turns, users, ads = (2, 1, 500, 5_000) if quick else (4, 3, 20_000, 20_000)
     seconds = versions * EVERY_S
     times: dict[str, list[F64]] = {"quiet": [], "swaps": []}
     with LocalRedis(f"127.0.0.1:{free_ports(1)}") as server:

@@ -33,7 +33,7 @@ def result(
         redis: URL with the version.
         quick: few requests.
     """
-    seconds, rounds = (0.5, 1) if quick else (2.0, 4)
+    seconds, rounds = (0.5, 1) if quick else (2.0, 3)
     inside = np.zeros((rounds, 2, 2))
     for number in range(rounds):
         for place, threads in enumerate(THREADS):

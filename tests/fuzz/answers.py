@@ -14,6 +14,7 @@ from livectr.models import DIN
 from livectr.models.configs import model_configs
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving.calls import RequestCall
+from livectr.serving.canary import STABLE
 from livectr.serving.errors import RequestError
 from livectr.serving.options import ServeOptions
 from livectr.serving.request.lookup_rows import LookupRows
@@ -92,7 +93,7 @@ def _ranker(pipeline: Pipeline) -> Ranker:
 
 
 def rank_answer(data: bytes) -> None:
-    """A RankRequest, and its RankResponse."""
+    """A RankRequest, and its RankResponse; a request that is answered from its bytes has the same reply."""
     _check(_ranker(pipeline), data)
 
 
@@ -102,10 +103,12 @@ def rank_lists(data: bytes) -> None:
 
 
 def _check(ranker: Ranker, data: bytes) -> None:
+    assert ranker.plain is not None
     try:
         request = ranker.schema.reader.read(data)
         reply = ranker.rank(request, RequestCall("rank"))
     except RequestError:
+        assert ranker.plain.answers.answer(data, None, 0.0, 0.0) is None
         return
     response = pb.RankResponse.FromString(reply.serialized())
     assert sorted(response.index) == list(range(request.size))
@@ -113,3 +116,6 @@ def _check(ranker: Ranker, data: bytes) -> None:
     pctr = np.array(response.pctr)
     assert ((pctr >= 0) & (pctr <= 1)).all() and not np.isnan(response.ecpm).any()
     assert (np.diff(response.ecpm) <= 0).all()
+    if (plain := ranker.plain.answers.answer(data, None, 0.0, 0.0)) is not None:
+        response.side = STABLE
+        assert pb.RankResponse.FromString(plain) == response

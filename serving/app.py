@@ -213,6 +213,7 @@ def _transport(options: ServeOptions, reuse_port: bool) -> Transport:
         options.grace_s,
         options.token_file,
         options.reflection,
+        options.front,
     )
 
 

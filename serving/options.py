@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from livectr.ingest.addresses import log_folder, topic_address
 from livectr.serving.canary import CanaryOptions
@@ -44,6 +45,13 @@ class ServeOptions(StartOptions, ProcessOptions):
         "127.0.0.1:0", "address to answer on (port 0: a free one)", BASICS, example="HOST:PORT", flag=True
     )
     workers: int = setting(1, "processes that share the port", BASICS, least=1, flag=True)
+    front: Literal["auto", "native", "python"] = setting(
+        "auto",
+        "who reads the requests: native (C++, answers plain requests itself), python, or native where it is "
+        "built (auto)",
+        LOAD,
+        see="serving.md#the-native-front",
+    )
     share_port: bool = setting(
         False,
         "let a further server listen on the same port, such as the one that takes this one's place",

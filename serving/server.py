@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 import grpc
@@ -24,6 +24,8 @@ from livectr.serving.calls import RequestCall
 from livectr.serving.canary import SIDE, STABLE
 from livectr.serving.deadlines import CALL, NO_CALL, deadline_of
 from livectr.serving.errors import AnswerError, OverloadError, RequestError
+from livectr.serving.native.build import front_library
+from livectr.serving.native.front import Front, FrontLimits, FrontMethod
 from livectr.serving.reply import Reply
 from livectr.serving.request.admission import Admission
 from livectr.serving.request.sentences import ColumnSpec
@@ -89,6 +91,7 @@ class Transport:
         grace_s: seconds that requests of a connection have to end after its GOAWAY.
         token_file: file of the clients' tokens; None: everybody may ask.
         reflection: whether the services and messages may be asked for.
+        front: "native": a native front reads the requests; "auto": if there is one; "python": none.
     """
 
     listen: str
@@ -99,6 +102,7 @@ class Transport:
     grace_s: float = 5.0
     token_file: str | None = None
     reflection: bool = True
+    front: str = "python"
 
 
 class Server:
@@ -137,17 +141,22 @@ class Server:
                 [*self._services, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server
             )
         self.set_ready(False)
+        self._front = self._front_of(transport, [method for method in methods if method.admitted])
+        #: who reads the requests, "native" or "python"
+        self.front = "python" if self._front is None else "native"
         self.port = self._listen(transport)
         self.address = f"{transport.listen.rpartition(':')[0]}:{self.port}"
 
     @property
     def calls(self) -> int:
         """Calls under way, without those of health and reflection."""
-        return self._pool.calls
+        return self._pool.calls + (0 if self._front is None else self._front.calls)
 
     def start(self) -> None:
         """Accept calls; the port was bound by the constructor."""
         self._server.start()
+        if self._front is not None:
+            self._front.start()
 
     def set_ready(self, ready: bool) -> None:
         """Set the health service of all methods to SERVING or NOT_SERVING."""
@@ -159,11 +168,44 @@ class Server:
     def stop(self, grace_s: float) -> None:
         """Refuse new requests and wait until running requests end, at most `grace_s` seconds."""
         self._health.enter_graceful_shutdown()
+        if self._front is not None:
+            self._front.stop(grace_s)
         self._server.stop(grace_s).wait()
         self._gate.close()
 
+    def _front_of(self, transport: Transport, methods: list[Method[Any]]) -> Front | None:
+        """Native front of the server; None: the server has none.
+
+        Raises:
+            ConfigError: it is wanted, and cannot be.
+        """
+        if transport.front == "python":
+            return None
+        library = front_library()
+        reason = library if isinstance(library, str) else ""
+        if transport.tls is not None or transport.token_file is not None:
+            reason = "it has neither TLS nor tokens"
+        if reason or isinstance(library, str):
+            if transport.front == "native":
+                raise ConfigError(f"there is no native front: {reason}; let `front` be auto or python")
+            log.info("Python answers all requests, without a native front: %s", reason)
+            return None
+        read = [
+            FrontMethod(m.path, m.role or self.role, self._handler(replace(m, plain=None)), m.plain)
+            for m in methods
+        ]
+        admission, calls = self._admission, self._pool.threads
+        limits = FrontLimits(admission.max_active, admission.max_waiting, admission.max_bytes, calls)
+        return Front(library, read, limits)
+
     def _listen(self, transport: Transport) -> int:
         """Open the port and return its number."""
+        if self._front is not None:
+            self._server.add_insecure_port(self._front.upstream)
+            port = self._front.listen(transport.listen, _server_options(transport))
+            if not port:
+                raise ConfigError(f"cannot listen on {transport.listen}: choose a free HOST:PORT")
+            return port
         credentials = server_credentials(transport.tls) if transport.tls is not None else None
         try:
             if credentials is not None:

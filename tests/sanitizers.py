@@ -36,6 +36,7 @@ __attribute__((constructor)) static void reports_go_to_a_file() {
 """Library that sets the file of UndefinedBehaviorSanitizer: its own `log_path` sets AddressSanitizer's, whose
 function of that name is loaded first."""
 COMPILE = "from livectr.kernels.runtime.library import kernel_library; kernel_library()"
+COMPILE_FRONT = "from livectr.serving.native.build import main; main()"
 
 
 @dataclass(frozen=True)
@@ -140,10 +141,14 @@ def run(kind: Kind, words: Sequence[str]) -> int:
 
 
 def compile_library(kind: Kind) -> None:
-    """Compile the library of kernels with the sanitizers of a kind, unless the cache has it."""
+    """Compile the libraries of kernels and of the front with the sanitizers of a kind, unless they are there.
+
+    The front's needs gRPC's C++ library; its tests are left out where there is none.
+    """
     with tempfile.TemporaryDirectory() as name:
-        command = [sys.executable, "-c", COMPILE]
-        subprocess.run(command, cwd=ROOT, env=environment(kind, Path(name)), check=True)
+        variables = environment(kind, Path(name))
+        subprocess.run([sys.executable, "-c", COMPILE], cwd=ROOT, env=variables, check=True)
+        subprocess.run([sys.executable, "-c", COMPILE_FRONT], cwd=ROOT, env=variables)
 
 
 def main() -> int:

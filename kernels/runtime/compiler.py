@@ -40,12 +40,12 @@ def host_flags(level: Level | None = None) -> tuple[str, ...]:
     # -ffp-contract=off: a fused multiply-add rounds once, not twice, so results would depend on the CPU.
     return (
         *("-std=c++17", "-O3", *(level.flags if level is not None else ("-march=native",))),
-        *("-shared", "-fPIC", "-pthread", *_sanitizer_flags()),
+        *("-shared", "-fPIC", "-pthread", *sanitizer_flags()),
         *("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi"),
     )
 
 
-def _sanitizer_flags() -> tuple[str, ...]:
+def sanitizer_flags() -> tuple[str, ...]:
     """Flags of the sanitizers in $LIVECTR_SANITIZE, as -fsanitize takes them; tests/sanitizers.py sets it."""
     names = os.environ.get("LIVECTR_SANITIZE", "")
     if not names:

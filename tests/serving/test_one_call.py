@@ -219,7 +219,7 @@ def test_few_calls_of_python_from_the_bytes_of_a_request(
     calls = Calls()
     threading.setprofile(calls)  # of threads that begin from here on
     try:
-        app = serve("rank", NO_HISTORY)
+        app = serve("rank", NO_HISTORY, front="python")
         with RankClient(app.server.address) as client:
             for _ in range(3):  # the first reads rows and computes partial results
                 reply = client.rank(CONTEXT, {"ad_id": ADS, "position": POSITIONS})

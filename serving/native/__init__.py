@@ -1,0 +1,1 @@
+"""Native gRPC front of a server: what needs no Python is answered before Python."""

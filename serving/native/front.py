@@ -1,0 +1,242 @@
+"""Native gRPC front: Python interface of `front.cpp`, and the threads that answer what is not plain."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import grpc
+
+from livectr.kernels.request.answer import Answers, address_of_answer
+from livectr.kernels.runtime.arrays import bytes_at
+from livectr.serving import metrics
+
+Options = Sequence[tuple[str, int]]
+_METADATA_BYTES = 16 << 10
+
+
+@dataclass(frozen=True)
+class FrontMethod:
+    """Method whose requests the front reads itself.
+
+    Args:
+        path: of the method in gRPC.
+        role: label of its metrics.
+        handle: answers a request that is not plain, as a handler of gRPC does.
+        plain: answers plain requests; None: none is plain.
+    """
+
+    path: str
+    role: str
+    handle: Callable[[bytes, Any], bytes]
+    plain: Answers | None
+
+
+@dataclass(frozen=True)
+class FrontLimits:
+    """Bounds of a front.
+
+    Args:
+        active: plain requests that are computed at a time.
+        waiting: requests that wait for a place.
+        bytes: of both.
+        calls: calls of its methods that are under way, and threads for those that are not plain.
+    """
+
+    active: int
+    waiting: int
+    bytes: int
+    calls: int
+
+
+class Front:
+    """Front of a server of Python, which listens on a Unix socket.
+
+    Args:
+        library: of the front (`build.front_library`).
+        methods: whose requests it reads; all other calls go to the server.
+        limits: its bounds.
+
+    Attributes:
+        upstream: address for the server.
+    """
+
+    def __init__(self, library: ctypes.CDLL, methods: Sequence[FrontMethod], limits: FrontLimits) -> None:
+        self._library, self._methods, self._limits = _declared(library), methods, limits
+        self._folder = tempfile.TemporaryDirectory(prefix="livectr-front-")  # nobody else may enter it
+        self.upstream = f"unix:{self._folder.name}/python"
+        self._handle = self._library.front_new()
+        for method in methods:
+            plain = None if method.plain is None else method.plain.handle
+            self._library.front_method(self._handle, method.path.encode(), *address_of_answer(), plain)
+        self._threads: list[threading.Thread] = []
+        self._growing = threading.Lock()
+        metrics.SOURCES.append(weakref.WeakMethod(self.count))
+
+    @property
+    def calls(self) -> int:
+        """Calls of its methods that are under way."""
+        return int(self._library.front_calls(self._handle))
+
+    def listen(self, address: str, options: Options) -> int:
+        """Listen on HOST:PORT, and return the port; 0: that cannot be.
+
+        Clients wait until the server has started.
+
+        Args:
+            address: HOST:PORT.
+            options: of gRPC.
+        """
+        names = (ctypes.c_char_p * len(options))(*(name.encode() for name, _ in options))
+        values = (ctypes.c_int64 * len(options))(*(value for _, value in options))
+        limits = self._limits
+        words = (ctypes.c_int64 * 4)(limits.active, limits.waiting, limits.bytes, limits.calls)
+        at = address.encode(), self.upstream.encode(), names, values, len(options), words
+        return int(self._library.front_start(self._handle, *at))
+
+    def start(self) -> None:
+        """Answer calls."""
+        for _ in range(min(self._limits.active, self._limits.calls)):
+            self._grow()
+
+    def stop(self, grace_s: float) -> None:
+        """Refuse new calls, and wait until those under way end, at most `grace_s` seconds."""
+        self._library.front_stop(self._handle, grace_s)
+        for thread in self._threads:
+            thread.join()
+        self.count()
+        self._folder.cleanup()
+
+    def count(self) -> None:
+        """Count the requests that were refused since the last call in the metrics."""
+        refused = (ctypes.c_int64 * len(self._methods))()
+        self._library.front_refused(self._handle, refused)
+        for method, count in zip(self._methods, refused, strict=True):
+            if count:
+                metrics.REQUESTS.labels(method.role, grpc.StatusCode.RESOURCE_EXHAUSTED.name).inc(count)
+                metrics.SHED.labels(method.role).inc(count)
+
+    def _grow(self) -> None:
+        """Begin a thread, as far as the limits allow."""
+        with self._growing:
+            if len(self._threads) < self._limits.calls:
+                name = f"front-{len(self._threads)}"
+                self._threads.append(threading.Thread(target=self._run, name=name, daemon=True))
+                self._threads[-1].start()
+
+    def _run(self) -> None:
+        """Answer requests that are not plain; while it waits for one, the thread answers plain ones."""
+        handed, library = _Handed(), self._library
+        at = ctypes.byref(handed)
+        while library.front_next(self._handle, at):
+            if not handed.idle:
+                self._grow()
+            call = handed.call
+            try:
+                raw = bytes_at(handed.data, handed.bytes)
+                reply = self._methods[handed.method].handle(raw, HandedCall(library, call, handed.deadline))
+            except _AbortError as ended:
+                code, text = ended.status.value[0], ended.details.encode()
+                library.front_fail(call, code, text, len(text))
+            except BaseException as error:  # as gRPC does
+                text = f"Exception calling application: {error}".encode()
+                library.front_fail(call, grpc.StatusCode.UNKNOWN.value[0], text, len(text))
+                raise
+            else:
+                library.front_reply(call, reply, len(reply))
+
+
+class HandedCall:
+    """Call that the front has handed to Python: what handlers use of a context of gRPC.
+
+    Args:
+        library: of the front.
+        call: handle of the call.
+        deadline: instant of time.monotonic(); inf: no deadline.
+    """
+
+    def __init__(self, library: ctypes.CDLL, call: int, deadline: float) -> None:
+        self._library, self._call, self._deadline = library, call, deadline
+        self._ended: tuple[grpc.StatusCode, str] | None = None
+
+    def time_remaining(self) -> float | None:
+        """Seconds to the deadline; None: no deadline."""
+        left = self._deadline - time.monotonic()
+        return None if left == float("inf") else left
+
+    def is_active(self) -> bool:
+        """Tell if the client still waits."""
+        return bool(self._library.front_is_active(self._call))
+
+    def abort(self, code: grpc.StatusCode, details: str) -> NoReturn:
+        """End the call by a status; it raises."""
+        self._ended = code, details
+        raise _AbortError(code, details)
+
+    def code(self) -> grpc.StatusCode | None:
+        """Status by which the call was ended; None: it was not."""
+        return None if self._ended is None else self._ended[0]
+
+    def details(self) -> bytes | None:
+        """Text of that status."""
+        return None if self._ended is None else self._ended[1].encode()
+
+    def invocation_metadata(self) -> list[tuple[str, str]]:
+        """Metadata that the client has sent."""
+        room = _METADATA_BYTES
+        buffer = ctypes.create_string_buffer(room)
+        while (size := self._library.front_metadata(self._call, buffer, room)) > room:
+            buffer, room = ctypes.create_string_buffer(size), size
+        texts, at, raw = list[str](), 0, buffer.raw[:size]
+        while at < size:
+            (length,) = struct.unpack_from("<q", raw, at)
+            texts.append(raw[at + 8 : at + 8 + length].decode("latin-1"))
+            at += 8 + length
+        return list(zip(texts[::2], texts[1::2], strict=True))
+
+
+class _AbortError(Exception):
+    """End of a call by a status."""
+
+    def __init__(self, status: grpc.StatusCode, details: str) -> None:
+        super().__init__(details)
+        self.status, self.details = status, details
+
+
+class _Handed(ctypes.Structure):
+    """`Handed` of `front.cpp`."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("call", "data")),
+        *((name, ctypes.c_int64) for name in ("bytes", "method", "idle")),
+        *((name, ctypes.c_double) for name in ("deadline", "began")),
+    )
+
+
+def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
+    """Library with the types of its functions."""
+    pointer, number, text = ctypes.c_void_p, ctypes.c_int64, ctypes.c_char_p
+    types: dict[str, tuple[Any, list[Any]]] = {
+        "front_new": (pointer, []),
+        "front_method": (None, [pointer, text, pointer, pointer, pointer]),
+        "front_start": (number, [pointer, text, text, pointer, pointer, number, pointer]),
+        "front_next": (ctypes.c_bool, [pointer, pointer]),
+        "front_reply": (None, [pointer, text, number]),
+        "front_fail": (None, [pointer, number, text, number]),
+        "front_metadata": (number, [pointer, pointer, number]),
+        "front_is_active": (ctypes.c_bool, [pointer]),
+        "front_calls": (number, [pointer]),
+        "front_refused": (None, [pointer, pointer]),
+        "front_stop": (None, [pointer, ctypes.c_double]),
+    }
+    for name, (result, arguments) in types.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library

@@ -11,6 +11,7 @@ open_loop    the most requests a second whose p99 is within a limit
 beside       the rows of the contest
 in_process   ours without gRPC: bytes to bytes
 threads      a worker with one thread and with two
+fronts       the native front beside Python's server
 memory       memory of one more worker, by stages
 version_memory  memory of a served version
 cpu          CPU seconds of processes
@@ -25,9 +26,9 @@ The rank request with images is that of `bench.images.request`.
 def run(quick: bool = False) -> dict[str, object]:
     """Rows of `livectr bench serving`."""
     from bench.images import request
-    from bench.serving import alone, beside, catalogue, memory, swaps, version_memory
+    from bench.serving import alone, beside, catalogue, fronts, memory, swaps, version_memory
 
-    parts = (alone, request, swaps, catalogue, version_memory)
+    parts = (alone, request, swaps, catalogue, version_memory, fronts)
     rows = [row for part in parts for row in part.rows(quick)]
     tables = []
     for more, of_part in (beside.result(quick), memory.result(quick)):

@@ -72,18 +72,20 @@ class Front:
         self._library, self._methods, self._limits = _declared(library), methods, limits
         self._folder = tempfile.TemporaryDirectory(prefix="livectr-front-")  # nobody else may enter it
         self.upstream = f"unix:{self._folder.name}/python"
-        self._handle = self._library.front_new()
+        self._handle: int | None = self._library.front_new()
         for method in methods:
             plain = None if method.plain is None else method.plain.handle
             self._library.front_method(self._handle, method.path.encode(), *address_of_answer(), plain)
         self._threads: list[threading.Thread] = []
         self._growing = threading.Lock()
+        self._counting = threading.Lock()
         metrics.SOURCES.append(weakref.WeakMethod(self.count))
 
     @property
     def calls(self) -> int:
         """Calls of its methods that are under way."""
-        return int(self._library.front_calls(self._handle))
+        with self._counting:
+            return int(self._library.front_calls(self._handle)) if self._handle else 0
 
     def listen(self, address: str, options: Options) -> int:
         """Listen on HOST:PORT, and return the port; 0: that cannot be.
@@ -112,12 +114,17 @@ class Front:
         for thread in self._threads:
             thread.join()
         self.count()
+        with self._counting:
+            handle, self._handle = self._handle, None
+        self._library.front_delete(handle)
         self._folder.cleanup()
 
     def count(self) -> None:
         """Count the requests that were refused since the last call in the metrics."""
         refused = (ctypes.c_int64 * len(self._methods))()
-        self._library.front_refused(self._handle, refused)
+        with self._counting:
+            if self._handle:
+                self._library.front_refused(self._handle, refused)
         for method, count in zip(self._methods, refused, strict=True):
             if count:
                 metrics.REQUESTS.labels(method.role, grpc.StatusCode.RESOURCE_EXHAUSTED.name).inc(count)
@@ -134,8 +141,8 @@ class Front:
     def _run(self) -> None:
         """Answer requests that are not plain; while it waits for one, the thread answers plain ones."""
         handed, library = _Handed(), self._library
-        at = ctypes.byref(handed)
-        while library.front_next(self._handle, at):
+        front, at = self._handle, ctypes.byref(handed)
+        while library.front_next(front, at):
             if not handed.idle:
                 self._grow()
             call = handed.call
@@ -235,6 +242,7 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
         "front_calls": (number, [pointer]),
         "front_refused": (None, [pointer, pointer]),
         "front_stop": (None, [pointer, ctypes.c_double]),
+        "front_delete": (None, [pointer]),
     }
     for name, (result, arguments) in types.items():
         function = getattr(library, name)

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -74,10 +75,11 @@ def rows(quick: bool) -> list[dict[str, object]]:
         for percent in (50, 99)
         for ours, theirs in [[float(np.percentile(of, percent)) for of in times.values()]]
     ]
-    for figure, unit, of, better in (
+    measures: list[tuple[str, str, dict[str, list[float]], Literal["more", "less"]]] = [
         (f"requests a second, {CLIENTS} clients", "1/s", rates, "more"),
         (f"CPU time of the server a request, {CLIENTS} clients", "µs", costs, "less"),
-    ):
+    ]
+    for figure, unit, of, better in measures:
         ours, theirs = (float(np.median(values)) for values in of.values())
         found_rows.append(row(figure, WORKLOAD, unit, ours, peer_name=peer, peer=theirs, better=better))
     return found_rows

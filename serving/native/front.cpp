@@ -330,8 +330,9 @@ bool front_next(Front* front, Handed* out) { return front->next(*out); }
 
 // Ends a request that was handed out, by a reply or a status.
 void front_reply(Call* call, const uint8_t* data, int64_t bytes) { call->send(grpc::Slice(data, size_t(bytes))); }
-void front_fail(Call* call, int64_t code, const char* text, int64_t bytes) {
-    call->Finish({grpc::StatusCode(code), std::string(text, size_t(bytes))});
+// details: google.rpc.Status, of any number of bytes.
+void front_fail(Call* call, int64_t code, const char* text, int64_t bytes, const char* details, int64_t of_details) {
+    call->Finish({grpc::StatusCode(code), std::string(text, size_t(bytes)), std::string(details, size_t(of_details))});
 }
 // Metadata of a call: names and values in turn, each with its length before it; as far as there is room. Returns its bytes.
 int64_t front_metadata(const Call* call, char* to, int64_t room) {

@@ -20,6 +20,7 @@ from livectr.serving import metrics
 
 Options = Sequence[tuple[str, int]]
 _METADATA_BYTES = 16 << 10
+_DETAILS = "grpc-status-details-bin"
 
 
 @dataclass(frozen=True)
@@ -150,11 +151,11 @@ class Front:
                 raw = bytes_at(handed.data, handed.bytes)
                 reply = self._methods[handed.method].handle(raw, HandedCall(library, call, handed.deadline))
             except _AbortError as ended:
-                code, text = ended.status.value[0], ended.details.encode()
-                library.front_fail(call, code, text, len(text))
+                code, text, more = ended.status.value[0], ended.details.encode(), ended.more
+                library.front_fail(call, code, text, len(text), more, len(more))
             except BaseException as error:  # as gRPC does
                 text = f"Exception calling application: {error}".encode()
-                library.front_fail(call, grpc.StatusCode.UNKNOWN.value[0], text, len(text))
+                library.front_fail(call, grpc.StatusCode.UNKNOWN.value[0], text, len(text), b"", 0)
                 raise
             else:
                 library.front_reply(call, reply, len(reply))
@@ -187,6 +188,11 @@ class HandedCall:
         self._ended = code, details
         raise _AbortError(code, details)
 
+    def abort_with_status(self, status: grpc.Status) -> NoReturn:
+        """End the call by a status with details (grpc_status.rpc_status); it raises."""
+        self._ended = status.code, status.details
+        raise _AbortError(status.code, status.details, dict(status.trailing_metadata).get(_DETAILS, b""))
+
     def code(self) -> grpc.StatusCode | None:
         """Status by which the call was ended; None: it was not."""
         return None if self._ended is None else self._ended[0]
@@ -212,9 +218,9 @@ class HandedCall:
 class _AbortError(Exception):
     """End of a call by a status."""
 
-    def __init__(self, status: grpc.StatusCode, details: str) -> None:
+    def __init__(self, status: grpc.StatusCode, details: str, more: bytes = b"") -> None:
         super().__init__(details)
-        self.status, self.details = status, details
+        self.status, self.details, self.more = status, details, more
 
 
 class _Handed(ctypes.Structure):
@@ -236,7 +242,7 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
         "front_start": (number, [pointer, text, text, pointer, pointer, number, pointer]),
         "front_next": (ctypes.c_bool, [pointer, pointer]),
         "front_reply": (None, [pointer, text, number]),
-        "front_fail": (None, [pointer, number, text, number]),
+        "front_fail": (None, [pointer, number, text, number, text, number]),
         "front_metadata": (number, [pointer, pointer, number]),
         "front_is_active": (ctypes.c_bool, [pointer]),
         "front_calls": (number, [pointer]),

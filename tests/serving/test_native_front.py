@@ -58,18 +58,20 @@ OTHERS = {
 
 
 class Outcome(NamedTuple):
-    """Reply, or status and its text."""
+    """Reply, or status, its text and its details."""
 
     reply: bytes
     code: grpc.StatusCode
     text: str
+    details: bytes = b""
 
 
 def ask(channel: grpc.Channel, raw: bytes, path: str = RANK, **call: Any) -> Outcome:
     try:
         reply = channel.unary_unary(path)(raw, **{"timeout": left_s(), **call})
     except grpc.RpcError as error:
-        return Outcome(b"", error.code(), str(error.details()))
+        details = dict(error.trailing_metadata()).get("grpc-status-details-bin", b"")
+        return Outcome(b"", error.code(), str(error.details()), details)
     return Outcome(reply, grpc.StatusCode.OK, "")
 
 
@@ -142,6 +144,7 @@ def test_requests_of_the_fuzzers_have_equal_outcomes(channels: dict[str, grpc.Ch
     for file in files:
         first, second = (ask(channel, file.read_bytes()) for channel in channels.values())
         assert first == second, file
+        assert bool(first.details) == (first.code is grpc.StatusCode.INVALID_ARGUMENT), file
         outcomes.add(first.code)
     assert outcomes == {grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT}
 

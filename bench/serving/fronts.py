@@ -58,7 +58,7 @@ def rows(quick: bool) -> list[dict[str, object]]:
             for name in names:
                 process, address = processes[name]
                 before = _cpu_s(process.pid)
-                rate, found = together(address, CLIENTS, seconds)
+                rate, found, _ = together(address, CLIENTS, seconds)
                 rates[name].append(rate)
                 costs[name].append((_cpu_s(process.pid) - before) / len(found) * 1e6)
     peer = "Python's server"

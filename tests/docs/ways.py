@@ -210,7 +210,7 @@ def answered(pipeline: Any) -> list[str]:
         published.publish(
             {name: table.export(state=False) for name, table in step.tables.items()}, step.weights()
         )
-        app = App("rank", pipeline, ServeOptions(server.url))
+        app = App("rank", pipeline, ServeOptions(server.url, front="python"))
         app.start()
         app.wait_ready(600)
         with RankClient(f"127.0.0.1:{app.server.port}") as client:

@@ -183,8 +183,8 @@ class Server:
             return None
         library = front_library()
         reason = library if isinstance(library, str) else ""
-        if transport.tls is not None or transport.token_file is not None:
-            reason = "it has neither TLS nor tokens"
+        if transport.token_file is not None:
+            reason = "it knows no tokens"
         if reason or isinstance(library, str):
             if transport.front == "native":
                 raise ConfigError(f"there is no native front: {reason}; let `front` be auto or python")
@@ -202,7 +202,7 @@ class Server:
         """Open the port and return its number."""
         if self._front is not None:
             self._server.add_insecure_port(self._front.upstream)
-            port = self._front.listen(transport.listen, _server_options(transport))
+            port = self._front.listen(transport.listen, _server_options(transport), transport.tls)
             if not port:
                 raise ConfigError(f"cannot listen on {transport.listen}: choose a free HOST:PORT")
             return port

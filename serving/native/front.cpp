@@ -10,6 +10,8 @@
 // that an overloaded server refuses at once, and health waits for no computation.
 #include "request/answer.hpp"
 
+#include <grpc/grpc.h>
+#include <grpc/grpc_security.h>
 #include <grpc/support/cpu.h>
 #include <grpc/support/log.h>
 #include <grpcpp/generic/async_generic_service.h>
@@ -72,6 +74,7 @@ struct Front final : grpc::CallbackGenericService {
     Places places;
     std::shared_ptr<grpc::Channel> channel;
     std::unique_ptr<grpc::GenericStub> stub;
+    std::shared_ptr<grpc::ServerCredentials> credentials;  // the server asks it for its certificate
     std::unique_ptr<grpc::Server> server;
 
     grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override;
@@ -83,6 +86,44 @@ bool is_own(grpc::string_ref name) {
     return name.empty() || *name.data() == ':' || name.starts_with("grpc-") || name == "user-agent" || name == "te" ||
            name == "content-type";
 }
+
+// Certificate of the server, in PEM; `_Shown` of front.py. client_ca: null where any client may connect.
+struct Shown {
+    const char *chain, *key, *client_ca;
+};
+
+// TLS with a certificate that Python reads from files, for each new connection. `fetch` returns true with another one
+// than before; its texts live up to the next call.
+class Tls final : public grpc::ServerCredentials {
+  public:
+    Tls(bool (*fetch)(Shown*), bool clients_show)
+        : fetch_(fetch),
+          credentials_(grpc_ssl_server_credentials_create_with_options(
+              grpc_ssl_server_credentials_create_options_using_config_fetcher(
+                  clients_show ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
+                               : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE,
+                  &Tls::reload, this))) {}
+    ~Tls() override { grpc_server_credentials_release(credentials_); }
+
+    void SetAuthMetadataProcessor(const std::shared_ptr<grpc::AuthMetadataProcessor>&) override {}
+
+  private:
+    bool (*const fetch_)(Shown*);
+    grpc_server_credentials* const credentials_;
+
+    int AddPortToServer(const std::string& address, grpc_server* server) override {
+        return grpc_server_add_http2_port(server, address.c_str(), credentials_);
+    }
+
+    static grpc_ssl_certificate_config_reload_status reload(void* self, grpc_ssl_server_certificate_config** out) {
+        Shown shown{};
+        if (!static_cast<Tls*>(self)->fetch_(&shown)) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
+        const grpc_ssl_pem_key_cert_pair pair{shown.key, shown.chain};
+        // gRPC 1.51 aborts without authorities, also where no client is asked for a certificate: then any will do.
+        *out = grpc_ssl_server_certificate_config_create(shown.client_ca ? shown.client_ca : shown.chain, &pair, 1);
+        return *out ? GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW : GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_FAIL;
+    }
+};
 
 // Call of a client.
 class Call final : public grpc::ServerGenericBidiReactor {
@@ -301,9 +342,9 @@ void front_method(Front* front, const char* path, void* answer, void* release, v
 }
 
 // Listens. Returns the port; 0: the address cannot be listened on. limits: requests that are computed, and that wait, bytes
-// of both, and calls under way.
+// of both, and calls under way. fetch: see `Tls`; null: without TLS.
 int64_t front_start(Front* front, const char* listen, const char* python, const char* const* names,
-                    const int64_t* values, int64_t options, const int64_t* limits) {
+                    const int64_t* values, int64_t options, const int64_t* limits, void* fetch, bool clients_show) {
     gpr_set_log_function([](gpr_log_func_args*) {});  // its callers say what matters
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(-1);
@@ -319,7 +360,9 @@ int64_t front_start(Front* front, const char* listen, const char* python, const 
     grpc::ServerBuilder builder;
     for (int64_t i = 0; i < options; ++i) builder.AddChannelArgument(names[i], int(values[i]));
     int port = 0;
-    builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
+    front->credentials = grpc::InsecureServerCredentials();
+    if (fetch) front->credentials = std::make_shared<Tls>(reinterpret_cast<bool (*)(Shown*)>(fetch), clients_show);
+    builder.AddListeningPort(listen, front->credentials, &port);
     builder.RegisterCallbackGenericService(front);
     front->server = builder.BuildAndStart();
     return front->server ? port : 0;

@@ -17,6 +17,8 @@ import grpc
 from livectr.kernels.request.answer import Answers, address_of_answer
 from livectr.kernels.runtime.arrays import bytes_at
 from livectr.serving import metrics
+from livectr.serving.tls import Certificate, followed_certificate
+from livectr.system.tls import FollowedFiles, TlsFiles
 
 Options = Sequence[tuple[str, int]]
 _METADATA_BYTES = 16 << 10
@@ -77,6 +79,7 @@ class Front:
         for method in methods:
             plain = None if method.plain is None else method.plain.handle
             self._library.front_method(self._handle, method.path.encode(), *address_of_answer(), plain)
+        self._fetch = _Fetch()
         self._threads: list[threading.Thread] = []
         self._growing = threading.Lock()
         self._counting = threading.Lock()
@@ -88,7 +91,7 @@ class Front:
         with self._counting:
             return int(self._library.front_calls(self._handle)) if self._handle else 0
 
-    def listen(self, address: str, options: Options) -> int:
+    def listen(self, address: str, options: Options, tls: TlsFiles | None) -> int:
         """Listen on HOST:PORT, and return the port; 0: that cannot be.
 
         Clients wait until the server has started.
@@ -96,13 +99,20 @@ class Front:
         Args:
             address: HOST:PORT.
             options: of gRPC.
+            tls: files of the certificate; None: without TLS.
+
+        Raises:
+            ConfigError: files of TLS cannot be used.
         """
+        if tls is not None:
+            self._fetch = _Fetch(_Certificates(followed_certificate(tls)))
         names = (ctypes.c_char_p * len(options))(*(name.encode() for name, _ in options))
         values = (ctypes.c_int64 * len(options))(*(value for _, value in options))
         limits = self._limits
         words = (ctypes.c_int64 * 4)(limits.active, limits.waiting, limits.bytes, limits.calls)
         at = address.encode(), self.upstream.encode(), names, values, len(options), words
-        return int(self._library.front_start(self._handle, *at))
+        shown = ctypes.cast(self._fetch, ctypes.c_void_p), tls is not None and tls.client_ca is not None
+        return int(self._library.front_start(self._handle, *at, *shown))
 
     def start(self) -> None:
         """Answer calls."""
@@ -159,6 +169,31 @@ class Front:
                 raise
             else:
                 library.front_reply(call, reply, len(reply))
+
+
+class _Shown(ctypes.Structure):
+    """`Shown` of `front.cpp`."""
+
+    _fields_ = (("chain", ctypes.c_char_p), ("key", ctypes.c_char_p), ("client_ca", ctypes.c_char_p))
+
+
+_Fetch = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.POINTER(_Shown))
+
+
+class _Certificates:
+    """Gives a new connection the certificate, if it is another than before; gRPC asks one at a time."""
+
+    def __init__(self, followed: FollowedFiles[Certificate]) -> None:
+        self._followed = followed
+        self._shown: Certificate | None = None
+
+    def __call__(self, out: Any) -> bool:
+        found = self._followed.newer() if self._shown is not None else self._followed.current()
+        if found is None:
+            return False
+        self._shown = found  # it lives while gRPC copies it
+        out[0].chain, out[0].key, out[0].client_ca = found
+        return True
 
 
 class HandedCall:
@@ -239,7 +274,10 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     types: dict[str, tuple[Any, list[Any]]] = {
         "front_new": (pointer, []),
         "front_method": (None, [pointer, text, pointer, pointer, pointer]),
-        "front_start": (number, [pointer, text, text, pointer, pointer, number, pointer]),
+        "front_start": (
+            number,
+            [pointer, text, text, pointer, pointer, number, pointer, pointer, ctypes.c_bool],
+        ),
         "front_next": (ctypes.c_bool, [pointer, pointer]),
         "front_reply": (None, [pointer, text, number]),
         "front_fail": (None, [pointer, number, text, number, text, number]),

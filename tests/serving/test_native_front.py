@@ -236,9 +236,26 @@ def test_a_reply_is_of_one_version_and_never_older_than_the_one_before(redis_url
     assert not wrong
 
 
-def test_a_front_that_cannot_be_is_refused(redis_url: str, tmp_path: Path) -> None:
+def test_plain_requests_are_answered_over_tls(redis_url: str, world: World, tmp_path: Path) -> None:
+    publish_plain(redis_url, world)
     authority = Authority(tmp_path)
-    cert, key = authority.issue("server")
-    options = ServeOptions(redis_url, front="native", tls_cert=str(cert), tls_key=str(key))
-    with pytest.raises(ConfigError, match=r"there is no native front: .*TLS"):
+    cert, key = map(str, authority.issue("server"))
+    app = App("rank", NO_HISTORY, ServeOptions(redis_url, front="native", tls_cert=cert, tls_key=key))
+    app.start()
+    try:
+        assert app.wait_ready(left_s())
+        trusted = grpc.ssl_channel_credentials(authority.ca.read_bytes())
+        with grpc.secure_channel(app.server.address, trusted) as channel:
+            first, second = (ask(channel, PLAIN["bids"]) for _ in range(2))
+        assert first == second and first.code is grpc.StatusCode.OK
+        assert plainly(app) == 1
+    finally:
+        app.stop()
+
+
+def test_a_front_that_cannot_be_is_refused(redis_url: str, tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.write_text("a-token-of-many-letters\n")
+    options = ServeOptions(redis_url, front="native", token_file=str(file))
+    with pytest.raises(ConfigError, match=r"there is no native front: it knows no tokens"):
         App("rank", NO_HISTORY, options)

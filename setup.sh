@@ -106,7 +106,7 @@ grpc_front() {  # gRPC's C++ library, unpacked into the cache, and the native fr
         fi
         rm -rf "$folder"
     fi
-    "$1/bin/python" -m livectr.serving.native.build >/dev/null || \
+    "$1/bin/python" -m livectr.serving.native.build kernels/built >/dev/null || \
         echo "setup: servers will run without the native front" >&2
 }
 

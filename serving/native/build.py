@@ -2,7 +2,8 @@
 
     python -m livectr.serving.native.build [FOLDER]
 
-compiles it into FOLDER, with copies of the libraries that it needs, else into the cache. gRPC's C++ library
+compiles it into FOLDER, with copies of the libraries that it needs, else into the cache. A checkout has it
+beside its kernels, in BUILT. gRPC's C++ library
 is the system's, or Debian's packages that `setup.sh` has unpacked into the cache: that takes no right to
 install.
 """
@@ -29,6 +30,8 @@ from livectr.kernels.runtime.compiler import (
 )
 from livectr.system.errors import ConfigError, LiveCTRError
 
+BUILT = KERNELS / "built"
+"""Folder of the libraries of a checkout."""
 _SOURCE = Path(__file__).with_name("front.cpp")
 _FLAGS = ("-std=c++17", "-O2", "-shared", "-fPIC", "-pthread", *sanitizer_flags())
 _LIBRARIES = ("-lgrpc++", "-lgrpc", "-lgpr")
@@ -49,7 +52,7 @@ def build(folder: Path, *, alone: bool = False) -> Path:
     """Compile the library into a folder, unless it is there.
 
     Args:
-        folder: where it is found again, if it is the cache's or one of $LIVECTR_KERNELS.
+        folder: where it is found again, if it is BUILT, the cache's or one of $LIVECTR_KERNELS.
         alone: copy the libraries that it needs into FOLDER/grpc, and let it find them there.
 
     Raises:
@@ -78,7 +81,7 @@ def build(folder: Path, *, alone: bool = False) -> Path:
 @functools.cache
 def front_library() -> ctypes.CDLL | str:
     """Library of the front; a reason where there is none, or it cannot be loaded."""
-    for folder in (*prebuilt_folders(), _cache()):
+    for folder in (*prebuilt_folders(), BUILT, _cache()):
         if (path := folder / _name()).exists():
             try:
                 return ctypes.CDLL(str(path))

@@ -18,7 +18,7 @@ from livectr.kernels.request.answer import STAGES
 from livectr.local.ports import free_ports
 from livectr.serving.app import App
 from livectr.serving.calls import RequestCall
-from livectr.serving.native.build import front_library
+from livectr.serving.native.build import BUILT, build, front_library
 from livectr.serving.options import ServeOptions
 from livectr.system.errors import ConfigError
 from tests.metrics_page import metric_value
@@ -29,8 +29,6 @@ from tests.serving.plain_pipeline import NO_HISTORY, plain_request, publish_plai
 from tests.serving.swap_pipeline import pipeline as swap_pipeline
 from tests.serving.swaps import publish, served, trainer, versions_of
 from tests.waiting import left_s, until
-
-pytestmark = pytest.mark.skipif(isinstance(front_library(), str), reason="the native front is not built")
 
 CORPUS = Path(__file__).parents[1] / "fuzz" / "corpus"
 RANK = "/livectr.v1.Rank/Rank"
@@ -73,6 +71,15 @@ def ask(channel: grpc.Channel, raw: bytes, path: str = RANK, **call: Any) -> Out
         details = dict(error.trailing_metadata()).get("grpc-status-details-bin", b"")
         return Outcome(b"", error.code(), str(error.details()), details)
     return Outcome(reply, grpc.StatusCode.OK, "")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def library() -> None:
+    """Library of this source: `make setup` has built it, unless the source has changed since."""
+    if isinstance(front_library(), str):
+        build(BUILT, alone=True)
+        front_library.cache_clear()
+    assert not isinstance(front_library(), str)
 
 
 @pytest.fixture(scope="module")

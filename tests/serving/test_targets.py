@@ -51,7 +51,8 @@ def test_replies_have_the_probabilities_of_the_checkpoints_heads(
     bids = np.linspace(1, 5, len(ADS)).tolist()
     with RankClient(app.server.address) as client:
         plain, reply = client.rank(*request), client.explain(*request, best=2, bids=bids)
-    assert app.follower.current is not None and rank_scorer(app.follower.current).in_one_call
+    assert app.follower.current is not None
+    assert rank_scorer(app.follower.current).in_one_call is (file is targets_pipeline)
     assert [one.name for one in reply.targets] == ["order", "seen"]
     order, seen = (np.array(one.probability) for one in reply.targets)
     assert (order < np.array(reply.pctr)).all() and (seen > 0).all() and (seen < 1).all()

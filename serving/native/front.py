@@ -83,6 +83,7 @@ class Front:
         self._threads: list[threading.Thread] = []
         self._growing = threading.Lock()
         self._counting = threading.Lock()
+        self._stopping = threading.Lock()
         metrics.SOURCES.append(weakref.WeakMethod(self.count))
 
     @property
@@ -120,15 +121,18 @@ class Front:
             self._grow()
 
     def stop(self, grace_s: float) -> None:
-        """Refuse new calls, and wait until those under way end, at most `grace_s` seconds."""
-        self._library.front_stop(self._handle, grace_s)
-        for thread in self._threads:
-            thread.join()
-        self.count()
-        with self._counting:
-            handle, self._handle = self._handle, None
-        self._library.front_delete(handle)
-        self._folder.cleanup()
+        """Refuse new calls, and wait until those under way end, at most `grace_s` seconds; once."""
+        with self._stopping:
+            if self._handle is None:
+                return
+            self._library.front_stop(self._handle, grace_s)
+            for thread in self._threads:
+                thread.join()
+            self.count()
+            with self._counting:
+                handle, self._handle = self._handle, None
+            self._library.front_delete(handle)
+            self._folder.cleanup()
 
     def count(self) -> None:
         """Count the requests that were refused since the last call in the metrics."""

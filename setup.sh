@@ -94,8 +94,11 @@ grpc_front() {  # gRPC's C++ library, unpacked into the cache, and the native fr
     if [ ! -e "$cache/grpc/usr/include/grpcpp/grpcpp.h" ] && [ ! -e /usr/include/grpcpp/grpcpp.h ]; then
         folder=$(mktemp -d)
         if have apt-cache; then
-            names=$(apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces \
-                --no-enhances libgrpc++-dev 2>/dev/null | grep -E '^lib(grpc|absl|c-ares|re2|protobuf)' | sort -u)
+            names=$(grpc_packages)
+            if [ -z "$names" ] && [ "$(id -u)" = 0 ]; then  # a fresh machine has no lists of packages
+                apt-get update -qq
+                names=$(grpc_packages)
+            fi
         fi
         # shellcheck disable=SC2086  # names of packages
         if [ -n "${names:-}" ] && download "$folder" $names; then
@@ -108,6 +111,11 @@ grpc_front() {  # gRPC's C++ library, unpacked into the cache, and the native fr
     fi
     "$1/bin/python" -m livectr.serving.native.build kernels/built >/dev/null || \
         echo "setup: servers will run without the native front" >&2
+}
+
+grpc_packages() {  # names of Debian's packages of gRPC's C++ library
+    apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces --no-enhances \
+        libgrpc++-dev 2>/dev/null | grep -E '^lib(grpc|absl|c-ares|re2|protobuf)' | sort -u || true
 }
 
 download() {  # to a folder, Debian packages; lists of packages that are missing or old are fetched, where this user may

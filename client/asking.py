@@ -41,7 +41,7 @@ class RecommendItems:
 
 
 class Asking:
-    """What the requests of a client have in common.
+    """Common part of the requests of a client.
 
     Args:
         address: of the server.

@@ -191,7 +191,7 @@ class ClosedTraffic(Traffic):
 
 
 def _bids(seed: int, ads: Ads) -> F64:
-    """What each ad pays for a click at most, f64[A]: a function of the seed and its id."""
+    """Most that each ad pays for a click, f64[A]: a function of the seed and its id."""
     first = int(ads.ad_id[0])
     drawn = [np.random.default_rng([seed, 8, first + i]).normal(0, BID_SPREAD) for i in range(len(ads.ad_id))]
     return np.asarray(np.exp(np.array(drawn)))

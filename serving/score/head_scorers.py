@@ -28,7 +28,7 @@ class HeadScorer(RankScorer):
     """
 
     weights: F64 | None = None
-    """Of a mixture of all heads; None: each has logits of its own."""
+    """Weights of a mixture of all heads; None: each has logits of its own."""
 
     def __init__(
         self, pipeline: Pipeline, dense: Mapping[str, Tensor], role: str, others: Sequence[str]

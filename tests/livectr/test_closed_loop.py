@@ -70,7 +70,7 @@ def looped(
 def test_who_knows_the_ads_earns_more_for_all(
     addresses: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of one log, the same users and candidates; every page is filled, and all money adds up."""
+    """Both learned one log, and are asked of the same users; every page is filled, and all money adds up."""
     pair = ("--ask", addresses["blind"], "--against", addresses["knows"])
     found, impressions, clicks, said = looped(tmp_path, capsys, "--seconds", "24", "--rate", "800", *pair)
     blind, knows = (found["outcome"]["arms"][addresses[name]] for name in ("blind", "knows"))
@@ -91,7 +91,7 @@ def test_who_knows_the_ads_earns_more_for_all(
 def test_the_same_servers_and_seed_show_the_same(
     addresses: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of one arm there is no difference to tell; its log is a log like any other."""
+    """One arm alone has no difference to tell; its log is a log like any other."""
     runs = []
     for name in ("a", "b"):
         flags = ("--seconds", "3", "--rate", "200", "--start", "1700000000000", "--ask", addresses["knows"])

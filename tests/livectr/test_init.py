@@ -397,7 +397,7 @@ def test_a_number_is_dense_and_in_bins(here: Path, capsys: pytest.CaptureFixture
 
 
 def test_columns_with_a_running_number_that_are_used_in_several_ways_load(here: Path) -> None:
-    """Of f0, f1, … some are ids, some numbers, some left out: each dictionary has gaps of its own."""
+    """Some of f0, f1, … are ids, some numbers, some left out: each dictionary has gaps of its own."""
     kinds: list[Callable[[int], Any]] = [lambda i: f"t{i % 7}", lambda i: i % 61 + 0.5, lambda i: "same"]
     order = [0, 0, 1, 0, 0, 0, 1, 2, 1, 1, 0, 1, 0, 1, 0, 1, 0]
     rows = [

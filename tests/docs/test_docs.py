@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -142,6 +143,17 @@ def test_bash_blocks(
             end(session.pid)
             end_detached(desk)
     assert code == 0, f"{page.name} ends with {code}:\n{log.read_text()[-6000:]}"
+
+
+def test_no_two_pages_listen_on_one_port() -> None:
+    """Pages run beside each other: a page must not ask, or stand in the way of, another's server."""
+    pages = defaultdict(set)
+    for page in PAGES:
+        for body in blocks(page, "bash"):
+            for port in re.findall(r"\b127\.0\.0\.1:(\d+)", body):
+                pages[port].add(page.name)
+    assert len(pages) > 10
+    assert {port: names for port, names in pages.items() if len(names) > 1} == {}
 
 
 @pytest.mark.parametrize("page", named("python"))

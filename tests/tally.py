@@ -2,6 +2,7 @@
 
 A green suite is one that is green each time: beside busy loops that take the CPUs from it, and in any order.
 The table has a line for each run with its seconds, the CPU seconds of all of its processes, and what failed.
+`tests/runs.md` keeps whole runs of all days: `--record` adds to it.
 """
 
 from __future__ import annotations
@@ -19,11 +20,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
 
+from bench.machine import commit, processor
+
 ROOT = Path(__file__).parents[1]
+RECORD = ROOT / "tests/runs.md"
 SUBREAPER = 36
 """PR_SET_CHILD_SUBREAPER of prctl(2): who outlives its parent becomes our child, and counts."""
 USUAL = ("--numprocesses=4", "--dist=loadscope")
@@ -172,6 +177,23 @@ def table(runs: Sequence[Run], most: int = 0) -> str:
     return "\n".join(lines) + "\n"
 
 
+def record(done: Run, loops: int, of: str) -> str:
+    """Line of `tests/runs.md` for a run of a commit beside some busy loops."""
+    bad = [f"`{name}`" for name in (*done.failed, *done.left)]
+    cells = (
+        f"{datetime.now(UTC):%Y-%m-%d %H:%M}",
+        of[:8],
+        processor().rpartition(", model")[0],
+        f"{loops} loops" if loops else "–",
+        "files" if done.seed is None else str(done.seed),
+        f"{done.seconds:.0f}",
+        f"{done.cpu_s:.0f}",
+        f"{done.tests:,}",
+        ", ".join(bad) or ("none" if done.green else f"exit code {done.code}"),
+    )
+    return f"| {' | '.join(cells)} |\n"
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """Parse the command line and run; returns 0 if every run was green."""
     parser = argparse.ArgumentParser(prog="python -m tests.tally", description=__doc__)
@@ -183,17 +205,21 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the first order [1]")
     parser.add_argument("--costs", type=int, default=0, metavar="ROWS", help="list what costs most")
     parser.add_argument("--table", type=Path, help="write the table to a file, too, after each run")
+    parser.add_argument("--record", action="store_true", help=f"add each run to {RECORD.name}")
     parser.epilog = f"What comes after `--` are pytest's arguments [{' '.join(USUAL)}]"
     own = [*(sys.argv[1:] if words is None else words)]
     own, arguments = (own[: own.index("--")], own[own.index("--") + 1 :]) if "--" in own else (own, [*USUAL])
     given = parser.parse_args(own)
     ctypes.CDLL(None, use_errno=True).prctl(SUBREAPER, 1, 0, 0, 0)
-    seeds = random.Random(given.seed)
+    seeds, measured = random.Random(given.seed), commit()
     runs: list[Run] = []
     with busy(given.busy):
         for number in range(given.runs):
             seed = (given.seed if number == 0 else seeds.randrange(1 << 31)) if given.shuffle else None
             runs.append(run(arguments, seed))
+            if given.record:
+                with RECORD.open("a") as file:
+                    file.write(record(runs[-1], given.busy, measured))
             text = table(runs, given.costs)
             if given.table is not None:
                 given.table.write_text(text)

@@ -20,7 +20,7 @@ from livectr.ingest.extract.device_extractor import DeviceExtractor
 from livectr.ingest.pipeline import load_pipeline
 from livectr.kernels.runtime.device import EmulatedDevice
 from livectr.system.children import with_parent
-from livectr.trainer import main_step
+from livectr.trainer import main_step, step_settings
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.report import Report
 from livectr.trainer.run import train
@@ -76,10 +76,11 @@ def learned(source: str, batch: int, target: Target | None) -> Report:
         until_end=True,
         batch_size=batch,
         batch_ramp=0,
-        online_batch=0,  # rows on a GPU are learned by batch
         device="cpu" if target in (None, EmulatedDevice) else "gpu",
     )
     with ExitStack() as patches:
+        # rows on a GPU are learned by batch
+        patches.enter_context(patch.object(step_settings, "ONLINE", 0))
         if target is EmulatedDevice:  # what device=gpu chooses, but for the network
             extractor = partial(DeviceExtractor, target=EmulatedDevice)
             for owner, name, value in (

@@ -67,7 +67,7 @@ engines.default = "calls"
 if "--full" not in sys.argv:
     compiler.HOST_FLAGS = (*compiler.HOST_FLAGS, "-Og")
     # Commands would begin with steps of four examples, 2,500 for 10,000 examples.
-    os.environ.setdefault("LIVECTR_BATCH_MIN", "64")
+    os.environ.setdefault("LIVECTR_BATCH_RAMP", "64")
 ValkeyServer.start.__defaults__ = (300.0,)  # ten seconds are too few where the machine starves it
 settings.load_profile("search" if "--full" in sys.argv else "same")
 

@@ -15,10 +15,10 @@ from livectr.system.errors import ConfigError
 from livectr.system.object_store import is_object_address, local_copy
 from livectr.system.process_options import BASICS, WATCHING, ProcessOptions
 from livectr.system.settings import check, setting
+from livectr.trainer import step_settings
 from livectr.trainer.keep_rule import AGES, KeepRule, parse_ages
-from livectr.trainer.ramp import LEAST, SLOPE, BatchRamp
+from livectr.trainer.ramp import FIRST, BatchRamp
 from livectr.trainer.step_settings import (
-    ONLINE,
     Mode,
     Precision,
     Products,
@@ -98,16 +98,8 @@ class TrainOptions(ProcessOptions):
         4096, "most examples in a step, over all ranks", LEARNING, least=1, commands=("train", "inspect")
     )
     batch_ramp: int = setting(
-        SLOPE,
-        "examples seen for each example of a batch; batches grow to batch_size (0: no ramp)",
-        LEARNING,
-        least=0,
-        see="#batches",
-    )
-    batch_min: int = setting(LEAST, "size of the first batches of a ramp", LEARNING, least=1)
-    online_batch: int = setting(
-        ONLINE,
-        "largest batch whose first and second order are learned example by example (0: none)",
+        FIRST,
+        "examples in the first batches, which grow with the examples seen to batch_size (0: no ramp)",
         LEARNING,
         least=0,
         see="#batches",
@@ -429,7 +421,7 @@ class TrainOptions(ProcessOptions):
     @property
     def ramp(self) -> BatchRamp:
         """Sizes of batches."""
-        return BatchRamp(self.batch_size, self.batch_ramp, self.batch_min)
+        return BatchRamp(self.batch_size, self.batch_ramp)
 
     @property
     def step_settings(self) -> StepSettings:
@@ -440,7 +432,7 @@ class TrainOptions(ProcessOptions):
             exchange,
             self.precision,
             self.ramp.choose_from,
-            self.online_batch,
+            step_settings.ONLINE,
             self.products,
         )
 

@@ -15,7 +15,10 @@ Precision = Literal["fp32", "bf16"]
 Library = Literal["torch", "packed"]
 Products = Literal["auto", "torch", "packed"]
 ONLINE = 2048
-"""Default of `online_batch`: half of the default batch, so that steps of full size are as fast as without."""
+"""Largest batch whose first and second order are learned example by example.
+
+Half of the default batch, so that steps of full size are as fast as without.
+"""
 FIELD_EXCHANGES: tuple[FieldExchange, ...] = get_args(FieldExchange)
 
 
@@ -30,7 +33,7 @@ class StepSettings:
         choose_from: least examples of the batch that chooses an automatic field exchange; keys of smaller
             batches repeat less.
         online: largest batch whose first and second order are learned example by example
-            (`trainer.des.online`); 0: none.
+            (`trainer.des.online`); 0: none. A run has `ONLINE`.
         products: library of the networks' fp32 products; "auto": the one that suits this rank's CPU.
     """
 

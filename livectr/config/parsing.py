@@ -13,7 +13,12 @@ from livectr.system.errors import ConfigError
 from livectr.system.settings import Setting
 
 _AGES = 'keep_ages names the ages of the checkpoints to keep, such as "5m,1h,1d", and keep_bytes bounds them'
-FORMER = {"keep_versions": _AGES, "keep_every_s": _AGES}
+FORMER = {
+    "keep_versions": _AGES,
+    "keep_every_s": _AGES,
+    "batch_min": "batch_ramp is the size of the first batches",
+    "online_batch": "leave it out: batches of up to 2,048 examples are learned example by example",
+}
 """Setting of an earlier release → sentence on what replaces it."""
 
 

@@ -103,7 +103,7 @@ def test_every_tensor_of_a_checkpoint_is_documented(
         publish=redis_url if delayed is None else None,
         namespace="checkpoint-page",
         batch_size=512,
-        batch_min=256,
+        batch_ramp=256,
         max_steps=None if delayed is None else 12,
         threads=1,
     )

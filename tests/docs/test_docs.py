@@ -121,7 +121,7 @@ def test_bash_blocks(
     for shown, patient in DEADLINES.items():
         script = re.sub(shown, patient, script)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    few_steps = {} if full else {"LIVECTR_BATCH_MIN": str(LEAST_BATCH)}
+    few_steps = {} if full else {"LIVECTR_BATCH_RAMP": str(LEAST_BATCH)}
     log = desk / "session.log"
     with ExitStack() as held:
         if not full:  # else commands are started, as users do

@@ -115,7 +115,7 @@ def test_a_look_up_table_that_misses_is_said_while_training(
 
     monkeypatch.setattr(data_watch, "LOOK_EVERY_S", 0.0)
     write(tmp_path, shown=[request(number) for number in range(30_000)], clicks=CLICKS, ads=5)
-    code, _, said = train(JOINED, "--set", "batch_size=4096", "batch_min=256")  # few steps
+    code, _, said = train(JOINED, "--set", "batch_size=4096", "batch_ramp=256")  # few steps
     assert code == 0
     reported = re.search(r"table ads has a row for [\d,]+ of ([\d,]+) look-ups \(25%\)", said)
     assert reported is not None and 10_000 <= int(reported[1].replace(",", "")) < 30_000
@@ -139,7 +139,7 @@ def test_clicks_in_another_partition_are_said_while_training(
     rows = [request(number) for number in range(30_000)]
     write_partitions(tmp_path / "logs", "shown", rows, lambda one: one["user"] % 2)
     write_partitions(tmp_path / "logs", "clicks", rows, lambda one: (one["user"] + 1) % 2)
-    flags = ("--set", "batch_size=4096", "batch_min=256", "--max-bad", "1")  # few steps
+    flags = ("--set", "batch_size=4096", "batch_ramp=256", "--max-bad", "1")  # few steps
     code, report, said = train(JOINED, *flags)
     words = (
         r"clicks(?: that were looked at)? \(\d+%\) are in another partition than their impression, so they"

@@ -33,7 +33,7 @@ def train(example: str, source: str, report: Path, *more: str, ranks: int = 1) -
         ]
     command += ["-m", "livectr", "train", "--pipeline", str(EXAMPLES / example / "pipeline.py")]
     command += ["--source", source, "--until-end", "--set", "threads=1", "--report", str(report)]
-    command += ["--set", "batch_min=64", *more]  # few steps; the ramp's small ones are tested elsewhere
+    command += ["--set", "batch_ramp=64", *more]  # few steps; the ramp's small ones are tested elsewhere
     begin = subprocess.run if ranks > 1 else run
     done = begin(
         command,

@@ -55,7 +55,7 @@ def test_no_command_with_a_log_has_pandas(tmp_path: Path) -> None:
         "ts",
     ]
     assert not has_pandas("logs", "replay", *csv, "--to", f"file:{tmp_path / 'replayed'}")
-    train = imported("train", *reads, "--until-end", "--checkpoint", checkpoint, "--set", "batch_min=64")
+    train = imported("train", *reads, "--until-end", "--checkpoint", checkpoint, "--set", "batch_ramp=64")
     assert "torch" in train
     assert not train & {"pandas", "kafka", "redis", "opentelemetry", "grpc"}
     score = ["--checkpoint", checkpoint, "--to", str(tmp_path / "scores"), "--from-start"]

@@ -185,7 +185,7 @@ def learned(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Learn the log of a folder that init made, and compute its rows' features and scores."""
     pipeline, logs = made / "pipeline.py", made / "logs"
     words = ["train", "--pipeline", str(pipeline), "--source", f"file:{logs}", "--until-end", "--json"]
-    words += ["--checkpoint", str(made / "c"), "--set", "threads=1", "min_examples=1", "batch_min=8"]
+    words += ["--checkpoint", str(made / "c"), "--set", "threads=1", "min_examples=1", "batch_ramp=8"]
     code = main([*words, "--log-level", "error"])
     said = capsys.readouterr()
     rows = pa.concat_tables([pa.ipc.open_file(path).read_all() for path in (logs / "log").glob("*.arrow")])

@@ -33,7 +33,7 @@ from tests.waiting import left_s, until
 
 PIPELINE = str(Path(__file__).parents[2] / "examples" / "display_ads" / "pipeline.py")
 LIVECTR = (sys.executable, "-m", "livectr")
-FEW_STEPS = ("--set", "batch_min=32")
+FEW_STEPS = ("--set", "batch_ramp=32")
 SECTIONS = ("learning-curve", "reliability", "scores", "importance", "tables", "dead-letters", "freshness")
 
 

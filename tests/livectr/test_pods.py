@@ -46,8 +46,7 @@ class Pods:
         given |= {
             "checkpoint": self.root,
             "batch_size": 64,
-            "batch_ramp": 16,
-            "batch_min": 32,
+            "batch_ramp": 0,
             "threads": 1,
             "nodes": 2,
         }

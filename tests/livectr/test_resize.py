@@ -38,7 +38,7 @@ RATE, MOST = 250, 40_000
 """Events a second, and the most impressions: more than in any run."""
 ASK_S = 0.02
 STEPS: dict[str, object] = dict(
-    batch_size=128, batch_ramp=16, batch_min=32, threads=1, batch_wait_s=0.0, idle_partition_s=3600.0
+    batch_size=128, batch_ramp=0, threads=1, batch_wait_s=0.0, idle_partition_s=3600.0
 )
 """Batches are a function of the log: none is cut by the clock, and no silent partition is left out."""
 

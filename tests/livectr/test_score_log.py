@@ -22,13 +22,11 @@ from livectr.evaluation import read_predictions
 from livectr.ingest.join.example_columns import Examples
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from tests.trainer.ad_logs import write_files, write_kafka
+from tests.trainer.short_logs import constants
 from tests.waiting import until
 
 IMPRESSIONS, LEARNED, BATCH = 1_500, 640, 64
-SETTINGS: dict[str, Any] = {
-    **{"threads": 1, "seed": 5, "batch_size": BATCH, "batch_ramp": 0},
-    "online_batch": 0,  # an example's score is that of the weights before its batch
-}
+SETTINGS: dict[str, Any] = {"threads": 1, "seed": 5, "batch_size": BATCH, "batch_ramp": 0}
 FAILING = (1_000, 1_400)
 """Impressions that cannot be extracted."""
 
@@ -77,14 +75,15 @@ def test_the_first_predictions_are_those_of_the_next_step(desk: Path, whole: Pat
     """Resumed training scores its next batch before it learns it: the same numbers in the same order."""
     shutil.copytree(desk / "c", tmp_path / "c")
     (tmp_path / "c" / "predictions").unlink(missing_ok=True)
-    livectr.train(
-        desk / "p.py",
-        source=f"file:{desk / 'logs'}",
-        checkpoint=tmp_path / "c",
-        predictions=tmp_path / "next",
-        max_steps=LEARNED // BATCH + 1,
-        **SETTINGS,
-    )
+    with constants(online=0):
+        livectr.train(
+            desk / "p.py",
+            source=f"file:{desk / 'logs'}",
+            checkpoint=tmp_path / "c",
+            predictions=tmp_path / "next",
+            max_steps=LEARNED // BATCH + 1,
+            **SETTINGS,
+        )
     expected, found = read_predictions(tmp_path / "next")[-BATCH:], read_predictions(whole / "predictions")
     found = found[:BATCH]
     assert len(expected) == BATCH

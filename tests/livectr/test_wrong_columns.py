@@ -108,7 +108,7 @@ def test_a_share_is_judged_while_running_and_can_be_set(
     unusable, read = (int(number.replace(",", "")) for number in found.groups())
     assert 10_000 <= read <= 40_000 and unusable == pytest.approx(read * 2 / 3, abs=2)
     monkeypatch.setattr(monitor, "LOG_EVERY_S", 0.0)
-    code, report, said = train(LABELLED, "--set", "min_usable=0.3", "batch_min=256")  # few steps
+    code, report, said = train(LABELLED, "--set", "min_usable=0.3", "batch_ramp=256")  # few steps
     assert (
         code == 4 and report["examples_trained"] == report["rows"]["shown"]["rows"] - report["dead_letters"]
     )
@@ -193,7 +193,7 @@ def test_a_file_that_cannot_be_read_to_its_end_ends_with_4(tmp_path: Path, train
 
 def test_what_was_committed_stays_and_a_mended_log_resumes(tmp_path: Path, train: Learner) -> None:
     """The log becomes bad: the run ends with 3, its checkpoint is whole, and with good rows it resumes."""
-    flags = ("--checkpoint", str(tmp_path / "c"), "--set", "batch_min=256")  # few steps
+    flags = ("--checkpoint", str(tmp_path / "c"), "--set", "batch_ramp=256")  # few steps
     good = [row(number) for number in range(2_000)]
     write_json(tmp_path / "logs", "shown", good)
     assert train(LABELLED, *flags)[0] == 0

@@ -42,7 +42,7 @@ def test_replies_have_the_probabilities_of_the_checkpoints_heads(
         checkpoint=tmp_path / "checkpoint",
         publish=redis_url,
         batch_size=64,
-        batch_min=32,
+        batch_ramp=32,
         threads=1,
     )
     assert trained.report.targets.keys() == {"order", "seen"} and not trained.report.heads

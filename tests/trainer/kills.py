@@ -17,7 +17,7 @@ from tests.waiting import left_s, until
 
 IMPRESSIONS = 5_000
 OPTIONS: dict[str, object] = dict(
-    batch_size=64, batch_ramp=16, batch_min=32, publish_interval_s=0.15, threads=1, until_end=True
+    batch_size=64, batch_ramp=0, publish_interval_s=0.15, threads=1, until_end=True
 )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from livectr.trainer.run import TrainOptions, train
 from livectr.trainer.stages import Learned, LearnStage
 from tests.trainer.ad_logs import without_users
+from tests.trainer.short_logs import constants
 
 
 def main(options: str, dies_at: str) -> None:
@@ -29,7 +30,9 @@ def main(options: str, dies_at: str) -> None:
 
     LearnStage.__call__ = then_die(LearnStage.__call__)  # type: ignore[method-assign]
     LearnStage.block = then_die(LearnStage.block)  # type: ignore[method-assign]
-    train(without_users(), TrainOptions(**json.loads(options)))
+    given = json.loads(options)
+    with constants(slope=given.pop("slope")):
+        train(without_users(), TrainOptions(**given))
 
 
 def _size(learned: Learned) -> int:

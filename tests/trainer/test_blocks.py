@@ -31,15 +31,16 @@ from tests.trainer.ad_logs import ad_pipeline, write_files
 from tests.trainer.run_result import Result, assert_same
 from tests.trainer.scripted_batches import logs
 from tests.trainer.scripted_source import Batch, Log, ScriptedSource, is_final
+from tests.trainer.short_logs import constants
 
 IMPRESSIONS = 700
 FAILING = {3, 4, 301, 302, 699}
-RAMP = dict(batch_size=80, batch_ramp=30, batch_min=3)
+RAMP, SLOPE = dict(batch_size=80, batch_ramp=3), 30
 
 
 @given(st.integers(1, 90), st.integers(0, 9), st.integers(1, 9), st.integers(0, 999))
-def test_a_ramp_knows_how_many_batches_are_alike(most: int, slope: int, least: int, seen: int) -> None:
-    ramp = BatchRamp(most, slope, least)
+def test_a_ramp_knows_how_many_batches_are_alike(most: int, first: int, slope: int, seen: int) -> None:
+    ramp = BatchRamp(most, first, slope)
     size, alike = ramp.size(seen), ramp.alike(seen)
     assert all(ramp.size(seen + n * size) == size for n in range(min(alike, 100)))
     assert alike > 10**9 or ramp.size(seen + alike * size) > size
@@ -51,7 +52,7 @@ def batches(
     """Batches of a log that arrives as a seed says, and whether some were cut as a block."""
     source, rng = ScriptedSource(log, seed, most=9), random.Random(seed)
     room = None if together is None else (lambda: rng.randint(0, together))
-    ramp = BatchRamp(12, 6, 2)
+    ramp = BatchRamp(12, 2, 6)
     times = Times(poll_s=0)
     cuts = Batcher(source, Control(), ramp=ramp, times=times, together=room, until=until, finals=finals)
     found: list[Batch] = []
@@ -129,7 +130,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> str:
 def run(source: str, root: Path, delayed: Delayed, **options: int) -> Result:
     given_: dict[str, object] = dict(checkpoint=str(root), threads=1, until_end=True, **RAMP, **options)
     given_["run_log"] = str(root.with_suffix(".log"))
-    train(pipeline(delayed), TrainOptions(source, **given_))  # type: ignore[arg-type]
+    with constants(slope=SLOPE):
+        train(pipeline(delayed), TrainOptions(source, **given_))  # type: ignore[arg-type]
     return Result(root, pipeline(delayed))
 
 

@@ -32,11 +32,10 @@ from tests.tiers import few
 from tests.trainer.ad_logs import ad_pipeline, write_files
 from tests.trainer.kept import Kept, Rows
 from tests.trainer.processes import finish, start
+from tests.trainer.short_logs import constants
 
 STEPS = 8
 OPTIONS = dict(batch_size=64, batch_ramp=0, until_end=True, threads=1)
-WHOLE = dict(online_batch=0)
-"""Batches are scored before any of their examples is learned."""
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +76,9 @@ def of(root: Path, **options: object) -> dict[str, object]:
 def test_the_first_logits_are_those_of_the_old_model(tmp_path: Path, source: str, rank: object) -> None:
     old, root = replace(ad_pipeline(), rank=rank), tmp_path / "old"
     run(old, source, root, max_steps=STEPS)
-    run(added(old), source, tmp_path / "new", **of(root, max_steps=STEPS + 1), **WHOLE)
-    run(old, source, root, max_steps=STEPS + 1, **WHOLE)
+    with constants(online=0):  # batches are scored before any of their examples is learned
+        run(added(old), source, tmp_path / "new", **of(root, max_steps=STEPS + 1))
+        run(old, source, root, max_steps=STEPS + 1)
     new, want = logged(tmp_path / "new"), logged(root)[-64:]
     np.testing.assert_array_equal(new["instance"], want["instance"])
     for role in ("rank", "prerank"):

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from livectr.ingest.language.delays import Delayed
 from tests.trainer.ad_logs import write_files
 from tests.trainer.delayed_run import (
     IMPRESSIONS,
@@ -16,6 +17,7 @@ from tests.trainer.delayed_run import (
     scores_of_what_was_not_learned_have_final_labels,
 )
 from tests.trainer.run_result import Result, assert_same
+from tests.trainer.short_logs import constants
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +52,9 @@ def test_quality_is_measured_on_final_labels_and_each_impression_once(waits: Run
 def test_a_score_is_of_the_time_of_the_impression(source: str, tmp_path: Path) -> None:
     """The first impressions are scored before anything is learned, as in a run that waits. These scores stay,
     although clicks of these impressions come many batches later."""
-    first, other = (
-        by_instance(run(source, tmp_path / delayed, delayed, online_batch=0))[:16]
-        for delayed in ("fnw", "wait")
-    )
+    kinds: list[Delayed] = ["fnw", "wait"]
+    with constants(online=0):
+        first, other = (by_instance(run(source, tmp_path / kind, kind))[:16] for kind in kinds)
     assert first["label"].sum() > 0
     for role in ("rank", "prerank"):
         np.testing.assert_allclose(first[role], other[role], atol=1e-5)

@@ -25,6 +25,7 @@ from livectr.kernels.runtime.device import EmulatedDevice
 from livectr.kernels.table.table import DynamicTable
 from livectr.store.layout import Keyspace, RowStatus, decode_rows, key_of
 from livectr.system.errors import ConfigError, InternalError
+from livectr.trainer import step_settings
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.des.item_vectors import item_vectors
 from livectr.trainer.des.small_batch import SmallBatches
@@ -125,7 +126,9 @@ def test_a_run_with_checkpoints_and_versions_equals_the_host(
     pipeline = replace(ad_pipeline(), policies=policy)
     source = write_files(tmp_path / "logs", IMPRESSIONS)
     common = dict(batch_size=32, batch_ramp=0, publish_interval_s=0.1, threads=1, until_end=True)
-    common["online_batch"] = 0  # rows on a GPU are learned by batch, and networks by torch
+    monkeypatch.setattr(
+        step_settings, "ONLINE", 0
+    )  # rows on a GPU are learned by batch, and networks by torch
     monkeypatch.setattr(SmallBatches, "of", lambda *args: None)
     train(pipeline, TrainOptions(source, checkpoint=str(tmp_path / "host"), **common))  # type: ignore[arg-type]
     made: list[GpuTables] = []
@@ -179,7 +182,8 @@ def test_features_of_a_run_stay_on_the_device(
     """
     pipeline = ad_pipeline() if depth == 1 else without_statistics()
     source = write_files(tmp_path / "logs", IMPRESSIONS)
-    common = dict(batch_size=200, batch_ramp=0, until_end=True, threads=1, online_batch=0)
+    common = dict(batch_size=200, batch_ramp=0, until_end=True, threads=1)
+    monkeypatch.setattr(step_settings, "ONLINE", 0)
     train(pipeline, TrainOptions(source, checkpoint=str(tmp_path / "host"), **common))  # type: ignore[arg-type]
     built: list[DeviceExtractor] = []
     depths: set[int] = set()

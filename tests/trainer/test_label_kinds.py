@@ -119,7 +119,7 @@ def test_ranks_that_are_killed_end_as_one_that_was_not(tmp_path: Path) -> None:
 def test_a_live_run_is_replayed_to_the_last_bit(tmp_path: Path) -> None:
     """The clock lets a topic be idle; the order log has what it decided."""
     source = write_shop(tmp_path / "logs", 1_000)
-    options: dict[str, Any] = dict(threads=1, batch_size=64, batch_min=32)
+    options: dict[str, Any] = dict(threads=1, batch_size=64, batch_ramp=32)
     live, again = tmp_path / "live", tmp_path / "again"
     train(shop(), TrainOptions(source, checkpoint=str(live), until_idle_s=1, idle_partition_s=0.2, **options))
     train(shop(), TrainOptions(source, checkpoint=str(again), until_end=True, order_of=str(live), **options))

@@ -36,7 +36,7 @@ def test_a_target_has_a_tower_and_no_row() -> None:
 def test_every_task_is_learned_and_scored_as_in_the_run(name: str) -> None:
     rows = 6_000
     pipeline = shop(MODELS[name])
-    run = livectr.train(pipeline, shop_log(rows), seed=1, threads=1, batch_size=64, batch_min=32)
+    run = livectr.train(pipeline, shop_log(rows), seed=1, threads=1, batch_size=64, batch_ramp=32)
     late = read_predictions(Path(run.checkpoint) / "predictions")[rows // 2 :]
     for role, least in zip(ROLES, (0.52, 0.65, 0.65), strict=True):
         found = quality_of(late, role)
@@ -64,7 +64,7 @@ def test_a_rare_target_gains_by_what_clicks_teach() -> None:
     for model in (DNN(dim=8, hidden=(32, 16)), SharedBottom(dim=8, hidden=(32, 16), tower=(8,))):
         targets = [Target("order", log.ordered)]
         pipeline = Pipeline(log, sparse={"ad": log.ad, "user": log.user}, rank=model, targets=targets)
-        run = livectr.train(pipeline, data, seed=1, threads=1, batch_size=128, batch_min=64)
+        run = livectr.train(pipeline, data, seed=1, threads=1, batch_size=128, batch_ramp=64)
         late = read_predictions(Path(run.checkpoint) / "predictions")[rows // 2 :]
         found.append(quality_of(late, "rank.order").auc)
     assert found[1] > found[0] + 0.01, found
@@ -74,7 +74,7 @@ def test_a_rare_target_gains_by_what_clicks_teach() -> None:
 @pytest.mark.parametrize("way", ["allreduce", "reducescatter"])
 def test_two_ranks_equal_one(tmp_path: Path, name: str, way: str) -> None:
     source = write_shop(tmp_path / "logs", 1_500)
-    options = {**OPTIONS, "source": source, "aggregate": way, "online_batch": 0}
+    options = {**OPTIONS, "source": source, "aggregate": way}
     train(shop(MODELS[name]), TrainOptions(**options, checkpoint=str(tmp_path / "one")))  # type: ignore[arg-type]
     words = json.dumps({**options, "checkpoint": str(tmp_path / "two")})
     run_ranks(2, "tests.trainer.label_kinds_once", words, name)

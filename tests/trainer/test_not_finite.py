@@ -159,7 +159,15 @@ def test_two_ranks_end_alike(tmp_path: Path, client: redis.Redis, redis_url: str
     write_log(tmp_path / "logs", (SKIPPED_IN_A_ROW + 20) * BATCH)
     (tmp_path / "p.py").write_text(FILE)
     words = ["train", "--pipeline", "p.py", "--source", "file:logs", "--ranks", "2", "--publish", redis_url]
-    words += ["--checkpoint", "c", "--until-end", "--set", "threads=1", f"batch_size={BATCH}", "batch_min=16"]
+    words += [
+        "--checkpoint",
+        "c",
+        "--until-end",
+        "--set",
+        "threads=1",
+        f"batch_size={BATCH}",
+        "batch_ramp=16",
+    ]
     words += ["min_examples=0", "publish_interval_s=0.01"]
     ended = commands.run(
         [sys.executable, "-m", "livectr", *words],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from livectr.trainer.checkpoint.manifest import Manifest
 from livectr.trainer.checkpoint.order_parts import ORDER, OrderParts, unpacked
 from livectr.trainer.checkpoint.writer import File, Writer
 from livectr.trainer.comm.control import Control
-from livectr.trainer.ramp import BatchRamp
+from livectr.trainer.ramp import SLOPE, BatchRamp
 from livectr.trainer.stream.batcher import Batcher, Times
 from livectr.trainer.stream.cut import NEVER
 from livectr.trainer.stream.header import Flags
@@ -137,12 +138,19 @@ def test_a_log_without_a_partition_of_the_order_log(caplog: pytest.LogCaptureFix
 
 
 def test_other_settings_or_topics_are_refused() -> None:
-    settings_ = dict(batch_size=8, batch_ramp=0, batch_min=4, batch_interval_ms=None)
+    settings_ = dict(batch_size=8, batch_ramp=0, batch_interval_ms=None)
     order = OrderLog(9, {}, {0: [MADE]}, [settings_, {**settings_, "batch_size": 9}], "there")
     with pytest.raises(ConfigError, match=r"there had other settings \(batch_size 9 there, 8 here"):
         order.check(settings_, 2)
     with pytest.raises(ConfigError, match="another number of topics"):
         OrderLog(9, {}, {0: [MADE]}, [settings_]).check(settings_, 1)
+
+
+@pytest.mark.parametrize(("slope", "first", "ramp"), [(SLOPE, 8, 8), (0, 4, 0), (512, 4, None)])
+def test_the_ramp_of_an_older_program_is_known(slope: int, first: int, ramp: int | None) -> None:
+    given = {"batch_size": 64, "batch_ramp": slope, "batch_min": first, "batch_interval_ms": None}
+    order = OrderLog.parse([b'["from",0]\n' + json.dumps(["batches", 0, given]).encode()], 9, "x")
+    assert order.settings == [{"batch_size": 64, "batch_ramp": ramp, "batch_interval_ms": None}]
 
 
 def test_the_exchange_of_a_step_is_that_of_so_many_ranks() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from livectr.config.parsing import parse
 from livectr.system.errors import ConfigError
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from livectr.trainer.comm.control import Control
@@ -17,23 +18,24 @@ from tests.trainer.ad_logs import ad_pipeline, write_files
 from tests.trainer.processes import finish, start
 from tests.trainer.run_result import Result, assert_close, assert_same
 from tests.trainer.scripted_source import Log, ScriptedSource
+from tests.trainer.short_logs import constants
 
 IMPRESSIONS = 1_500
-RAMP = dict(batch_size=128, batch_ramp=10, batch_min=16)
-OPTIONS: dict[str, object] = dict(**RAMP, threads=1, until_end=True)
+SLOPE = 10
+OPTIONS: dict[str, object] = dict(batch_size=128, batch_ramp=16, threads=1, until_end=True)
 
 
 def test_sizes_are_a_slope_between_two_bounds() -> None:
-    ramp = BatchRamp(most=4096, slope=1024, least=4)
+    ramp = BatchRamp(most=4096, first=4, slope=1024)
     assert [ramp.size(seen) for seen in (0, 5_119, 5_120, 1 << 20, 1 << 30)] == [4, 4, 5, 1024, 4096]
     assert [BatchRamp(64).size(seen) for seen in (0, 1 << 30)] == [64, 64]
-    assert BatchRamp(2, 1024, 4).size(0) == 2
+    assert BatchRamp(2, 4).size(0) == 2
 
 
 def sizes(log: Log, seed: int, seen: int) -> list[int]:
     """Sizes of the batches of a log that arrives as a seed says."""
     source = ScriptedSource(log, seed)
-    batcher = Batcher(source, Control(), ramp=BatchRamp(32, 4, 2), seen=seen, times=Times(poll_s=0))
+    batcher = Batcher(source, Control(), ramp=BatchRamp(32, 2, 4), seen=seen, times=Times(poll_s=0))
     cuts = []
     while not (round_ := batcher.round(Flags())).ended:
         if round_.cut is not None:
@@ -58,7 +60,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def run(source: str, root: Path, delayed: str = "wait", **options: object) -> Result:
     settings = TrainOptions(source, checkpoint=str(root), **OPTIONS | options)  # type: ignore[arg-type]
-    train(ad_pipeline(delayed=delayed), settings)  # type: ignore[arg-type]
+    with constants(slope=SLOPE):
+        train(ad_pipeline(delayed=delayed), settings)  # type: ignore[arg-type]
     return Result(root)
 
 
@@ -86,7 +89,7 @@ def test_ranks_choose_their_exchange_once_batches_are_large(
     tmp_path: Path, source: str, unbroken: Result
 ) -> None:
     """Networks are rebuilt in the middle of the run, and continue with what they have learned."""
-    options = {**OPTIONS, "source": source, "checkpoint": str(tmp_path)}
+    options = {**OPTIONS, "source": source, "checkpoint": str(tmp_path), "slope": SLOPE}
     finish(start(2, {**options, "max_steps": 8}))
     assert FIELD_EXCHANGE_KEY not in Result(tmp_path).dense
     finish(start(2, options))
@@ -106,7 +109,15 @@ def test_a_warm_start_resumes_with_a_whole_model(
     assert new.examples == (old.seen // 10 if continues else 16)
 
 
-@pytest.mark.parametrize("wrong", [{"batch_ramp": -1}, {"batch_min": 0}])
-def test_wrong_values_are_refused(wrong: dict[str, int]) -> None:
-    with pytest.raises(ConfigError, match=f"{next(iter(wrong))} is .*, but must be at least"):
-        TrainOptions("file:logs", **wrong)  # type: ignore[arg-type]
+def test_wrong_values_are_refused() -> None:
+    with pytest.raises(ConfigError, match="batch_ramp is -1, but must be at least 0"):
+        TrainOptions("file:logs", batch_ramp=-1)
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [("batch_min", "batch_ramp is the size of the first"), ("online_batch", "leave it out")],
+)
+def test_settings_that_it_had_name_what_replaces_them(name: str, instead: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} is no setting any more; {instead}"):
+        parse(name, 8, "livectr.toml")

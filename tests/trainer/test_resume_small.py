@@ -17,7 +17,7 @@ from tests.trainer.run_result import Result, assert_same
 from tests.waiting import left_s
 
 IMPRESSIONS = 1_000
-RAMP = BatchRamp(most=80, slope=6, least=8)
+RAMP = BatchRamp(most=80, first=8, slope=6)
 """Batches of 8 examples, then more and more, then the first that is too large for compiled calls."""
 
 
@@ -58,8 +58,8 @@ def begin(source: str, root: Path, dies_at: int = 0, max_steps: int | None = Non
         source=source,
         checkpoint=str(root),
         batch_size=RAMP.most,
-        batch_ramp=RAMP.slope,
-        batch_min=RAMP.least,
+        batch_ramp=RAMP.first,
+        slope=RAMP.slope,
         publish_interval_s=0.05,
         threads=1,
         until_end=True,

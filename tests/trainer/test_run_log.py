@@ -30,7 +30,7 @@ from tests.trainer.processes import finish, start
 
 ROLES = ("rank", "shadow")
 OPTIONS: dict[str, Any] = dict(
-    batch_size=64, batch_ramp=16, batch_min=32, publish_interval_s=0.15, threads=1, until_end=True
+    batch_size=64, batch_ramp=0, publish_interval_s=0.15, threads=1, until_end=True
 )
 
 

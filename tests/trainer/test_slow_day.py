@@ -44,8 +44,7 @@ WINDOW = 5_000 // 20
 """Impressions of a label window."""
 LIVE: dict[str, object] = dict(
     batch_size=64,
-    batch_ramp=16,
-    batch_min=32,
+    batch_ramp=0,
     publish_interval_s=0.15,
     threads=1,
     idle_partition_s=0.3,

@@ -170,8 +170,7 @@ class Batcher:
         self.finals = finals
         settings: BatchSettings = dict(
             batch_size=ramp.most,
-            batch_ramp=ramp.slope,
-            batch_min=ramp.least,
+            batch_ramp=ramp.first,
             batch_interval_ms=times.interval_ms,
         )
         self.first_step = steps

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 from livectr.ingest.join.decisions import Decision
 from livectr.system.errors import ConfigError
+from livectr.trainer.ramp import SLOPE
 
 BatchSettings = Mapping[str, int | None]
 """Settings that a replay must share: name → value."""
@@ -152,7 +153,7 @@ class OrderLog:
             if kind == "from":
                 begin = values[0] if begin is None else begin
             elif kind == "batches":
-                settings.append(values[1])
+                settings.append(_renamed(values[1]))
                 while cuts and next(reversed(cuts)) >= values[0]:
                     cuts.popitem()
             elif kind == "exchange":
@@ -167,6 +168,15 @@ class OrderLog:
             )
         ordered = {p: [made[n] for n in sorted(made)] for p, made in decisions.items()}
         return OrderLog(until, Cuts(cuts), ordered, settings, name, tuple(exchanges))
+
+
+def _renamed(settings: BatchSettings) -> BatchSettings:
+    """Settings of a run; in 0.2.0, `batch_ramp` was the ramp's slope, and `batch_min` the first size."""
+    if "batch_min" not in settings:
+        return settings
+    slope, first = settings["batch_ramp"], settings["batch_min"]
+    own = {name: value for name, value in settings.items() if name != "batch_min"}
+    return {**own, "batch_ramp": first if slope == SLOPE else None if slope else 0}
 
 
 def lines(

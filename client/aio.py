@@ -200,6 +200,7 @@ class AsyncPreRankClient(AsyncClient):
         context: Values,
         candidates: Sequence[int] | Sequence[str] | None,
         top_k: int,
+        bids: Sequence[float] = (),
         *,
         content: Content | None = None,
         request_id: str = "",
@@ -208,7 +209,9 @@ class AsyncPreRankClient(AsyncClient):
         """See `PreRankClient.prerank`."""
         end = self._end(timeout_s)
         types = await self._types(end)
-        request = self._preranked(types, context, candidates, top_k, content=content, request_id=request_id)
+        request = self._preranked(
+            types, context, candidates, top_k, bids, content=content, request_id=request_id
+        )
         return cast(pb.PreRankResponse, await self._ask(PRERANK, request, end))
 
 

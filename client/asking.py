@@ -32,12 +32,15 @@ class RecommendItems:
     Args:
         candidates: ids or names; None: the whole catalogue.
         excluded: ids or names of items that are not wanted.
-        bid_column: numeric column of the items' look-up table; empty: every bid is 1.
+        bid_column: numeric column of the items' look-up table; empty: every bid is 1, or there are `bids`, or
+            the pipeline's value says what items are worth.
+        bids: of the candidates, one each; pre-rank and rank order by them. Empty: none.
     """
 
     candidates: Sequence[int] | Sequence[str] | None = None
     excluded: Sequence[int] | Sequence[str] = ()
     bid_column: str = ""
+    bids: Sequence[float] = ()
 
 
 class Asking:
@@ -128,6 +131,7 @@ class Asking:
         context: Values,
         candidates: Sequence[int] | Sequence[str] | None,
         top_k: int,
+        bids: Sequence[float],
         *,
         content: Content | None,
         request_id: str,
@@ -136,6 +140,7 @@ class Asking:
             request_id=request_id,
             context=_columns({name: [value] for name, value in context.items()}, types),
             top_k=top_k,
+            bids=bids,
             content=content_of(content),
             version=self._pin,
             side=self._side,
@@ -162,6 +167,7 @@ class Asking:
             prerank_k=prerank_k,
             top_k=top_k,
             bid_column=items.bid_column,
+            bids=items.bids,
             content=content_of(content),
             version=self._pin,
             side=self._side,

@@ -133,7 +133,7 @@ class RankClient(Client):
         Args:
             context: column → value.
             candidates: column → n values.
-            bids: n values; empty: every bid is 1.
+            bids: n values; empty: those of the pipeline's value, without one every bid is 1.
             content: inline content: raw features of images or texts that may be too new for the server.
             request_id: comes back in the response.
             timeout_s: deadline in seconds; None: the client's.
@@ -187,6 +187,7 @@ class PreRankClient(Client):
         context: Values,
         candidates: Sequence[int] | Sequence[str] | None,
         top_k: int,
+        bids: Sequence[float] = (),
         *,
         content: Content | None = None,
         request_id: str = "",
@@ -198,6 +199,7 @@ class PreRankClient(Client):
             context: column → value.
             candidates: ids or names of items; None: the whole catalogue.
             top_k: number of items to return.
+            bids: n values, which weigh the candidates; empty: those of the pipeline's value, if it has one.
             content: inline content, as in `RankClient.rank`.
             request_id: comes back in the response.
             timeout_s: deadline in seconds; None: the client's.
@@ -208,7 +210,9 @@ class PreRankClient(Client):
         """
         end = self._end(timeout_s)
         types = self._types(end)
-        request = self._preranked(types, context, candidates, top_k, content=content, request_id=request_id)
+        request = self._preranked(
+            types, context, candidates, top_k, bids, content=content, request_id=request_id
+        )
         return cast(pb.PreRankResponse, self._ask(PRERANK, request, end))
 
 

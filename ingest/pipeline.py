@@ -28,11 +28,13 @@ from livectr.ingest.language.roots import roots_of
 from livectr.ingest.language.streams import Stream, View
 from livectr.ingest.language.tables import Lookup, Table
 from livectr.ingest.language.targets import Target
+from livectr.ingest.language.value import Value
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.model_checks import check_contest, check_models, check_names, check_towers
 from livectr.ingest.plan.root_checks import check_root
 from livectr.ingest.plan.target_checks import check_targets
 from livectr.ingest.plan.weights import ExampleWeights
+from livectr.ingest.plan.worths import Worths
 from livectr.kernels.table.layout import Values
 from livectr.system.errors import ConfigError, UserError
 
@@ -83,6 +85,9 @@ class Pipeline:
             the examples' own rates; None: the log is whole. What is predicted and measured is of the whole
             log (models.importance).
         targets: labels beside the log's own, the click; each has a head beside the ranking model.
+        value: expected value of an impression, such as `ads.bid * probability("click")`: rank orders by it,
+            pre-rank and recommend cut by it, and it is measured. None: bid of the request times probability
+            of a click, and pre-rank knows no bids.
         content: name → images or texts whose features a sub-model embeds.
         items: look-up table of the ranked items (the ads); pre-rank needs it.
         policies: admission, expiry and eviction of rows: a TablePolicy for all embedding tables, or table →
@@ -112,6 +117,7 @@ class Pipeline:
     weight: Expr | None = None
     sampling: float | Expr | None = None
     targets: Sequence[Target] = ()
+    value: Value | None = None
     content: Mapping[str, Content] = field(default_factory=dict)
     items: Table | None = None
     policies: TablePolicy | Mapping[str, TablePolicy] | None = None
@@ -160,6 +166,7 @@ class Pipeline:
         check_calibration(self.calibration, self.plan.sparse)
         _ = self.example_weights
         check_targets(self.targets, self.log, self.rank, self.challengers)
+        _ = self.worths
         check_models(self.models, self.plan, self.content)
 
     # Features
@@ -231,6 +238,14 @@ class Pipeline:
             return None
         return ExampleWeights(self.weight, self.sampling, self.log)
 
+    @cached_property
+    def worths(self) -> Worths | None:
+        """Worths of the labels; None: there is no `value`."""
+        if self.value is None:
+            return None
+        names = [target.name for target in self.targets]
+        return Worths(self.value, self.log, self.items, names, self.prerank is not None)
+
     @property
     def contenders(self) -> dict[str, object]:
         """Role → ranking model that may be published, the first champion first."""
@@ -271,6 +286,7 @@ class Pipeline:
             *([("dense", self.map_of_dense)] if self.map_of_dense else []),
             *([("weights", self.example_weights.meaning)] if self.example_weights is not None else []),
             *([("targets", [target.meaning for target in self.targets])] if self.targets else []),
+            *([("value", self.value.meaning)] if self.value is not None else []),
         )
         return hashlib.sha256("\n".join(map(repr, parts)).encode()).hexdigest()
 
@@ -293,12 +309,21 @@ class Pipeline:
 
     @property
     def learned(self) -> Pipeline:
-        """Copy of this pipeline whose source of examples also reads the columns of weights and targets."""
+        """Copy of this pipeline whose source of examples also reads columns of weights, targets and value."""
         weights = self.example_weights
         more = {f"#{target.role}": target.label for target in self.targets if target.label is not None}
         more |= {} if weights is None else weights.columns
+        more |= {} if self.worths is None else self.worths.columns
         if not more and weights is None:
             return self
+        return self._with(FeaturePlan(self.plan.sparse, {**self.plan.dense, **more}))
+
+    @property
+    def valued(self) -> Pipeline:
+        """Copy of this pipeline whose source also reads the columns of look-up rows that have worths."""
+        if self.worths is None or self.worths.lookup is None:
+            return self
+        more = {f"#value.{label}": worth for label, worth in self.worths.row_plan.dense.items()}
         return self._with(FeaturePlan(self.plan.sparse, {**self.plan.dense, **more}))
 
     def computed(self, materialized: Collection[str]) -> Pipeline:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from livectr.ingest.language.streams import Label, Stream, label_join, labelled, recent
     from livectr.ingest.language.tables import Table
     from livectr.ingest.language.targets import Target
+    from livectr.ingest.language.value import probability
     from livectr.ingest.operators.counts import counts
     from livectr.ingest.operators.user import operator
     from livectr.ingest.pipeline import Field, Pipeline, load_pipeline
@@ -72,6 +73,7 @@ _HOMES = {
     "labelled": "livectr.ingest.language.streams",
     "load_pipeline": "livectr.ingest.pipeline",
     "operator": "livectr.ingest.operators.user",
+    "probability": "livectr.ingest.language.value",
     "read_embeddings": "livectr.library.embeddings",
     "recent": "livectr.ingest.language.streams",
     "score": "livectr.library.scoring",
@@ -123,6 +125,7 @@ __all__ = [
     "models",
     "operator",
     "ops",
+    "probability",
     "read_embeddings",
     "recent",
     "score",

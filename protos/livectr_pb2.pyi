@@ -133,7 +133,7 @@ class Explanation(_message.Message):
     def __init__(self, index: _Optional[int] = ..., logit: _Optional[float] = ..., contributions: _Optional[_Iterable[float]] = ..., keys: _Optional[_Iterable[int]] = ..., cold_keys: _Optional[_Iterable[int]] = ..., scale: _Optional[float] = ..., shift: _Optional[float] = ..., head_logits: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class RankResponse(_message.Message):
-    __slots__ = ("request_id", "version", "model", "index", "pctr", "ecpm", "degraded", "degraded_reason", "side", "explanations", "targets")
+    __slots__ = ("request_id", "version", "model", "index", "pctr", "ecpm", "degraded", "degraded_reason", "value", "side", "explanations", "targets")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -142,6 +142,7 @@ class RankResponse(_message.Message):
     ECPM_FIELD_NUMBER: _ClassVar[int]
     DEGRADED_FIELD_NUMBER: _ClassVar[int]
     DEGRADED_REASON_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
     SIDE_FIELD_NUMBER: _ClassVar[int]
     EXPLANATIONS_FIELD_NUMBER: _ClassVar[int]
     TARGETS_FIELD_NUMBER: _ClassVar[int]
@@ -153,10 +154,11 @@ class RankResponse(_message.Message):
     ecpm: _containers.RepeatedScalarFieldContainer[float]
     degraded: bool
     degraded_reason: str
+    value: _containers.RepeatedScalarFieldContainer[float]
     side: str
     explanations: Explanations
     targets: _containers.RepeatedCompositeFieldContainer[TargetScores]
-    def __init__(self, request_id: _Optional[str] = ..., version: _Optional[int] = ..., model: _Optional[str] = ..., index: _Optional[_Iterable[int]] = ..., pctr: _Optional[_Iterable[float]] = ..., ecpm: _Optional[_Iterable[float]] = ..., degraded: _Optional[bool] = ..., degraded_reason: _Optional[str] = ..., side: _Optional[str] = ..., explanations: _Optional[_Union[Explanations, _Mapping]] = ..., targets: _Optional[_Iterable[_Union[TargetScores, _Mapping]]] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., version: _Optional[int] = ..., model: _Optional[str] = ..., index: _Optional[_Iterable[int]] = ..., pctr: _Optional[_Iterable[float]] = ..., ecpm: _Optional[_Iterable[float]] = ..., degraded: _Optional[bool] = ..., degraded_reason: _Optional[str] = ..., value: _Optional[_Iterable[float]] = ..., side: _Optional[str] = ..., explanations: _Optional[_Union[Explanations, _Mapping]] = ..., targets: _Optional[_Iterable[_Union[TargetScores, _Mapping]]] = ...) -> None: ...
 
 class TargetScores(_message.Message):
     __slots__ = ("name", "probability")
@@ -167,13 +169,14 @@ class TargetScores(_message.Message):
     def __init__(self, name: _Optional[str] = ..., probability: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class PreRankRequest(_message.Message):
-    __slots__ = ("request_id", "context", "ids", "names", "top_k", "content", "version", "side")
+    __slots__ = ("request_id", "context", "ids", "names", "top_k", "content", "bids", "version", "side")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
     IDS_FIELD_NUMBER: _ClassVar[int]
     NAMES_FIELD_NUMBER: _ClassVar[int]
     TOP_K_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
+    BIDS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SIDE_FIELD_NUMBER: _ClassVar[int]
     request_id: str
@@ -182,12 +185,13 @@ class PreRankRequest(_message.Message):
     names: Strings
     top_k: int
     content: _containers.RepeatedCompositeFieldContainer[ContentFeatures]
+    bids: _containers.RepeatedScalarFieldContainer[float]
     version: int
     side: str
-    def __init__(self, request_id: _Optional[str] = ..., context: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., ids: _Optional[_Union[Int64s, _Mapping]] = ..., names: _Optional[_Union[Strings, _Mapping]] = ..., top_k: _Optional[int] = ..., content: _Optional[_Iterable[_Union[ContentFeatures, _Mapping]]] = ..., version: _Optional[int] = ..., side: _Optional[str] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., context: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., ids: _Optional[_Union[Int64s, _Mapping]] = ..., names: _Optional[_Union[Strings, _Mapping]] = ..., top_k: _Optional[int] = ..., content: _Optional[_Iterable[_Union[ContentFeatures, _Mapping]]] = ..., bids: _Optional[_Iterable[float]] = ..., version: _Optional[int] = ..., side: _Optional[str] = ...) -> None: ...
 
 class PreRankResponse(_message.Message):
-    __slots__ = ("request_id", "version", "model", "index", "ids", "names", "score", "unknown", "degraded", "degraded_reason", "side")
+    __slots__ = ("request_id", "version", "model", "index", "ids", "names", "score", "unknown", "degraded", "degraded_reason", "value", "side")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -198,6 +202,7 @@ class PreRankResponse(_message.Message):
     UNKNOWN_FIELD_NUMBER: _ClassVar[int]
     DEGRADED_FIELD_NUMBER: _ClassVar[int]
     DEGRADED_REASON_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
     SIDE_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     version: int
@@ -209,11 +214,12 @@ class PreRankResponse(_message.Message):
     unknown: int
     degraded: bool
     degraded_reason: str
+    value: _containers.RepeatedScalarFieldContainer[float]
     side: str
-    def __init__(self, request_id: _Optional[str] = ..., version: _Optional[int] = ..., model: _Optional[str] = ..., index: _Optional[_Iterable[int]] = ..., ids: _Optional[_Union[Int64s, _Mapping]] = ..., names: _Optional[_Union[Strings, _Mapping]] = ..., score: _Optional[_Iterable[float]] = ..., unknown: _Optional[int] = ..., degraded: _Optional[bool] = ..., degraded_reason: _Optional[str] = ..., side: _Optional[str] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., version: _Optional[int] = ..., model: _Optional[str] = ..., index: _Optional[_Iterable[int]] = ..., ids: _Optional[_Union[Int64s, _Mapping]] = ..., names: _Optional[_Union[Strings, _Mapping]] = ..., score: _Optional[_Iterable[float]] = ..., unknown: _Optional[int] = ..., degraded: _Optional[bool] = ..., degraded_reason: _Optional[str] = ..., value: _Optional[_Iterable[float]] = ..., side: _Optional[str] = ...) -> None: ...
 
 class RecommendRequest(_message.Message):
-    __slots__ = ("request_id", "context", "ids", "names", "excluded_ids", "excluded_names", "prerank_k", "top_k", "bid_column", "content", "version", "side")
+    __slots__ = ("request_id", "context", "ids", "names", "excluded_ids", "excluded_names", "prerank_k", "top_k", "bid_column", "content", "bids", "version", "side")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
     IDS_FIELD_NUMBER: _ClassVar[int]
@@ -224,6 +230,7 @@ class RecommendRequest(_message.Message):
     TOP_K_FIELD_NUMBER: _ClassVar[int]
     BID_COLUMN_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
+    BIDS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SIDE_FIELD_NUMBER: _ClassVar[int]
     request_id: str
@@ -236,9 +243,10 @@ class RecommendRequest(_message.Message):
     top_k: int
     bid_column: str
     content: _containers.RepeatedCompositeFieldContainer[ContentFeatures]
+    bids: _containers.RepeatedScalarFieldContainer[float]
     version: int
     side: str
-    def __init__(self, request_id: _Optional[str] = ..., context: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., ids: _Optional[_Union[Int64s, _Mapping]] = ..., names: _Optional[_Union[Strings, _Mapping]] = ..., excluded_ids: _Optional[_Union[Int64s, _Mapping]] = ..., excluded_names: _Optional[_Union[Strings, _Mapping]] = ..., prerank_k: _Optional[int] = ..., top_k: _Optional[int] = ..., bid_column: _Optional[str] = ..., content: _Optional[_Iterable[_Union[ContentFeatures, _Mapping]]] = ..., version: _Optional[int] = ..., side: _Optional[str] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., context: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., ids: _Optional[_Union[Int64s, _Mapping]] = ..., names: _Optional[_Union[Strings, _Mapping]] = ..., excluded_ids: _Optional[_Union[Int64s, _Mapping]] = ..., excluded_names: _Optional[_Union[Strings, _Mapping]] = ..., prerank_k: _Optional[int] = ..., top_k: _Optional[int] = ..., bid_column: _Optional[str] = ..., content: _Optional[_Iterable[_Union[ContentFeatures, _Mapping]]] = ..., bids: _Optional[_Iterable[float]] = ..., version: _Optional[int] = ..., side: _Optional[str] = ...) -> None: ...
 
 class RecommendStage(_message.Message):
     __slots__ = ("name", "items_in", "items_out", "microseconds")
@@ -253,7 +261,7 @@ class RecommendStage(_message.Message):
     def __init__(self, name: _Optional[str] = ..., items_in: _Optional[int] = ..., items_out: _Optional[int] = ..., microseconds: _Optional[int] = ...) -> None: ...
 
 class RecommendResponse(_message.Message):
-    __slots__ = ("request_id", "version", "model", "prerank_model", "ids", "names", "pctr", "ecpm", "stages", "degraded", "degraded_reason", "side")
+    __slots__ = ("request_id", "version", "model", "prerank_model", "ids", "names", "pctr", "ecpm", "stages", "degraded", "degraded_reason", "value", "side")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -265,6 +273,7 @@ class RecommendResponse(_message.Message):
     STAGES_FIELD_NUMBER: _ClassVar[int]
     DEGRADED_FIELD_NUMBER: _ClassVar[int]
     DEGRADED_REASON_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
     SIDE_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     version: int
@@ -277,8 +286,9 @@ class RecommendResponse(_message.Message):
     stages: _containers.RepeatedCompositeFieldContainer[RecommendStage]
     degraded: bool
     degraded_reason: str
+    value: _containers.RepeatedScalarFieldContainer[float]
     side: str
-    def __init__(self, request_id: _Optional[str] = ..., version: _Optional[int] = ..., model: _Optional[str] = ..., prerank_model: _Optional[str] = ..., ids: _Optional[_Union[Int64s, _Mapping]] = ..., names: _Optional[_Union[Strings, _Mapping]] = ..., pctr: _Optional[_Iterable[float]] = ..., ecpm: _Optional[_Iterable[float]] = ..., stages: _Optional[_Iterable[_Union[RecommendStage, _Mapping]]] = ..., degraded: _Optional[bool] = ..., degraded_reason: _Optional[str] = ..., side: _Optional[str] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., version: _Optional[int] = ..., model: _Optional[str] = ..., prerank_model: _Optional[str] = ..., ids: _Optional[_Union[Int64s, _Mapping]] = ..., names: _Optional[_Union[Strings, _Mapping]] = ..., pctr: _Optional[_Iterable[float]] = ..., ecpm: _Optional[_Iterable[float]] = ..., stages: _Optional[_Iterable[_Union[RecommendStage, _Mapping]]] = ..., degraded: _Optional[bool] = ..., degraded_reason: _Optional[str] = ..., value: _Optional[_Iterable[float]] = ..., side: _Optional[str] = ...) -> None: ...
 
 class DescribeRequest(_message.Message):
     __slots__ = ()

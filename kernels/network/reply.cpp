@@ -11,9 +11,9 @@ using namespace livectr::protobuf;
 
 namespace {
 
-// Key that rises where a revenue falls; 0 and -0 are equal, and NaN comes last.
-uint64_t descending(double ecpm) {
-    const double value = ecpm == ecpm ? ecpm + 0.0 : -INFINITY;
+// Key that rises where a value falls; 0 and -0 are equal, and NaN comes last.
+uint64_t descending(double number) {
+    const double value = number == number ? number + 0.0 : -INFINITY;
     uint64_t bits;
     std::memcpy(&bits, &value, 8);
     return bits >> 63 ? bits : ~bits & ~(uint64_t(1) << 63);
@@ -47,11 +47,11 @@ void probabilities(const float* logits, const float* scale, const float* shift, 
     }
 }
 
-int64_t pack(const double* pctr, const double* bids, int64_t n, const int64_t* fields, Candidate* memory,
-             uint8_t* out) {
+int64_t pack(const double* pctr, const double* bids, const double* values, int64_t n, const int64_t* fields,
+             Candidate* memory, uint8_t* out) {
     for (int64_t i = 0; i < n; ++i) {
-        const double ecpm = bids[i] * pctr[i];
-        memory[i] = {descending(ecpm), ecpm, static_cast<uint32_t>(i)};
+        const double value = values ? values[i] : bids[i] * pctr[i];
+        memory[i] = {descending(value), value, static_cast<uint32_t>(i)};
     }
     const Candidate* const order = sorted(memory, memory + n, n);
     uint64_t bytes = 0;
@@ -63,8 +63,15 @@ int64_t pack(const double* pctr, const double* bids, int64_t n, const int64_t* f
         const float value = static_cast<float>(pctr[order[i].index]);
         std::memcpy(at, &value, 4);
     }
-    at = put_head(at, fields[2], 8 * uint64_t(n));
-    for (int64_t i = 0; i < n; ++i, at += 8) std::memcpy(at, &order[i].ecpm, 8);
+    const auto put = [&](int64_t field, double factor) {
+        at = put_head(at, field, 8 * uint64_t(n));
+        for (int64_t i = 0; i < n; ++i, at += 8) {
+            const double value = factor * order[i].value;
+            std::memcpy(at, &value, 8);
+        }
+    };
+    put(fields[2], fields[3] ? 1000 : 1);
+    if (fields[3]) put(fields[3], 1);
     return at - out;
 }
 
@@ -79,9 +86,10 @@ void reply_probabilities(const float* logits, const float* scale, const float* s
 int64_t reply_most_bytes(int64_t n) { return livectr::reply::most_bytes(n); }
 
 // See livectr::reply::pack. Returns -1 without memory.
-int64_t pack_reply(const double* pctr, const double* bids, int64_t n, const int64_t* fields, uint8_t* out) {
+int64_t pack_reply(const double* pctr, const double* bids, const double* values, int64_t n, const int64_t* fields,
+                   uint8_t* out) {
     std::unique_ptr<Candidate[]> memory(new (std::nothrow) Candidate[size_t(2 * n)]);
-    return memory ? livectr::reply::pack(pctr, bids, n, fields, memory.get(), out) : -1;
+    return memory ? livectr::reply::pack(pctr, bids, values, n, fields, memory.get(), out) : -1;
 }
 
 // Packs texts[n] (Arrow's offsets[n + 1] into bytes) as repeated field `inner` of a message, which is field `field`.

@@ -17,27 +17,33 @@ F64 = npt.NDArray[np.float64]
 
 
 class ReplyPacker:
-    """Orders candidates by expected revenue, and packs them as three repeated fields of a message.
+    """Orders candidates by expected value, and packs them as repeated fields of a message.
 
-    Equal revenues keep the order of the candidates. Encoding: packed repeated fields,
+    Equal values keep the order of the candidates. Encoding: packed repeated fields,
     protobuf.dev/programming-guides/encoding. Thread-safe.
 
     Args:
-        index: number of the field (uint32) of the candidates' places, best revenue first.
+        index: number of the field (uint32) of the candidates' places, best value first.
         probability: number of the field (float) of their probabilities.
-        revenue: number of the field (double) of bid times probability.
+        revenue: number of the field (double) of their values; with `value`, of 1000 times their values.
+        value: number of the field (double) of their values; 0: there is none.
 
     Attributes:
-        fields_at: address of these numbers, i64[3].
+        fields_at: address of these numbers, i64[4].
     """
 
-    def __init__(self, index: int, probability: int, revenue: int) -> None:
-        self._fields = np.array((index, probability, revenue), np.int64)
+    def __init__(self, index: int, probability: int, revenue: int, value: int = 0) -> None:
+        self._fields = np.array((index, probability, revenue, value), np.int64)
         self.fields_at = address(self._fields)
         self._library = _library()
 
-    def __call__(self, pctr: F64, bids: F64) -> bytes:
-        """Pack candidates with click probabilities f64[n], of which NaN comes last, and bids f64[n].
+    def __call__(self, pctr: F64, bids: F64, values: F64 | None = None) -> bytes:
+        """Pack candidates.
+
+        Args:
+            pctr: f64[n], click probabilities, of which NaN comes last.
+            bids: f64[n].
+            values: f64[n]; None: bid times probability.
 
         Raises:
             ValueError: an array has another shape or kind.
@@ -46,8 +52,10 @@ class ReplyPacker:
         pctr, bids = contiguous(pctr, np.float64, (None,)), contiguous(bids, np.float64, (None,))
         if len(bids) != len(pctr):
             raise ValueError(f"{len(bids)} bids for {len(pctr)} probabilities")
+        given = None if values is None else contiguous(values, np.float64, (len(pctr),))
         out = np.empty(self._library.reply_most_bytes(len(pctr)), np.uint8)
-        size = self._library.pack_reply(address(pctr), address(bids), len(pctr), self.fields_at, address(out))
+        at = address(pctr), address(bids), None if given is None else address(given)
+        size = self._library.pack_reply(*at, len(pctr), self.fields_at, address(out))
         if size < 0:
             raise MemoryError("no memory for the order of a reply")
         return out[:size].tobytes()
@@ -88,7 +96,7 @@ def _library() -> ctypes.CDLL:
     library = kernel_library()
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     library.pack_reply.restype = number
-    library.pack_reply.argtypes = [pointer, pointer, number, pointer, pointer]
+    library.pack_reply.argtypes = [pointer, pointer, pointer, number, pointer, pointer]
     library.pack_texts.restype = number
     library.pack_texts.argtypes = [pointer, pointer, number, number, number, pointer]
     library.reply_most_bytes.restype, library.reply_most_bytes.argtypes = number, [number]

@@ -227,9 +227,37 @@ inline void select(const float* scores, int64_t n, int64_t k, int64_t* positions
     }
 }
 
-// Scores of rows [first, last) of a matrix that are not excluded; excluded: ascending numbers of rows.
+// Value of a row with a worth: worth * logistic(score).
+inline float value_of(double worth, float score) { return float(worth / (1.0 + std::exp(-double(score)))); }
+
+// Upper bounds of the values. logistic(z) < e^z, and the chord between powers of two lies above e^z: its float has
+// z * 2^23 / ln 2 as its bits.
+inline Vec bounds(Vec worths, Vec scores) {
+    constexpr float MOST = 80;
+    const Vec low = scores > -MOST ? scores : Vec{} - MOST, z = low < MOST ? low : Vec{} + MOST;
+    const Ints bits = __builtin_convertvector(z * 12102203.2f, Ints) + (127 << 23);
+    Vec chord;
+    std::memcpy(&chord, &bits, sizeof(chord));
+    const Vec sure = chord * 1.0001f;
+    return worths * (sure < 1.0f ? sure : Vec{} + 1.0f) * 1.0001f;
+}
+
+// Offers the values of rows with worths, as `offer` does scores. Few are computed: the bounds refuse the others.
+template <typename Skip>
+inline void offer_values(Best& best, Vec worths, Vec scores, int count, int64_t position, Skip&& skip) {
+    const Vec most = bounds(worths, scores);
+    for (int l = 0; l < count; ++l) {
+        if (!best.open && most[l] < best.least) continue;
+        const float value = value_of(worths[l], scores[l]);
+        if ((best.open || value >= best.least) && !skip(position + l))
+            best.add(word_of(value, static_cast<uint32_t>(position + l)));
+    }
+}
+
+// Scores of rows [first, last) of a matrix that are not excluded, or their values, with worths of all rows; excluded:
+// ascending numbers of rows.
 inline void scan(const Query& query, const float* matrix, int64_t first, int64_t last, const uint32_t* excluded,
-                 const uint32_t* end, Best& best) {
+                 const uint32_t* end, const float* worths, Best& best) {
     const uint32_t* next = std::lower_bound(excluded, end, first);
     const auto skip = [&](int64_t row) {
         while (next != end && *next < row) ++next;
@@ -239,7 +267,24 @@ inline void scan(const Query& query, const float* matrix, int64_t first, int64_t
     for (int64_t row = first; row < last; row += LANES) {
         const int count = static_cast<int>(std::min<int64_t>(LANES, last - row));
         for (int r = 0; r < LANES; ++r) rows[r] = matrix + (row + std::min(r, count - 1)) * query.dim;
-        offer(best, query.scores(rows), count, row, skip);
+        if (!worths) {
+            offer(best, query.scores(rows), count, row, skip);
+            continue;
+        }
+        Vec own = {};
+        std::memcpy(&own, worths + row, size_t(4 * count));
+        offer_values(best, own, query.scores(rows), count, row, skip);
+    }
+}
+
+// Scores of some rows of a matrix.
+inline void score_rows(const Query& query, const float* matrix, const int64_t* positions, int64_t n, float* scores) {
+    const float* rows[LANES];
+    for (int64_t first = 0; first < n; first += LANES) {
+        const int count = static_cast<int>(std::min<int64_t>(LANES, n - first));
+        for (int r = 0; r < LANES; ++r) rows[r] = matrix + positions[first + std::min(r, count - 1)] * query.dim;
+        const Vec found = query.scores(rows);
+        for (int r = 0; r < count; ++r) scores[first + r] = found[r];
     }
 }
 
@@ -293,7 +338,8 @@ inline int64_t find(const Query& query, const IndexView& index, const int64_t* k
 extern "C" {
 
 int64_t retrieval_scan(const float* matrix, int64_t n, int64_t dim, const float* vector, float bias,
-                       const uint32_t* excluded, int64_t m, int64_t k, int64_t* positions, float* best) {
+                       const uint32_t* excluded, int64_t m, const float* worths, int64_t k, int64_t* positions,
+                       float* best, float* values) {
     using namespace livectr::retrieval;
     try {
         const Query query(vector, dim, bias);
@@ -306,25 +352,41 @@ int64_t retrieval_scan(const float* matrix, int64_t n, int64_t dim, const float*
                 std::lock_guard<std::mutex> held(lock);
                 own.raise(bound);
             }
-            scan(query, matrix, first, last, excluded, excluded + m, own);
+            scan(query, matrix, first, last, excluded, excluded + m, worths, own);
             std::lock_guard<std::mutex> held(lock);
             all.add_all(own);
             bound = std::max(bound, all.shrink());
         });
-        return all.write(positions, best);
+        const int64_t found = all.write(positions, worths ? values : best);
+        if (worths) score_rows(query, matrix, positions, found, best);
+        return found;
     } catch (const std::bad_alloc&) {
         return -1;
     }
 }
 
 int64_t retrieval_find(const void* numbers, const int64_t* keys, int64_t n, const float* matrix, const float* cold,
-                       int64_t dim, const float* vector, float bias, int64_t k, uint32_t* rows, float* scores,
-                       int64_t* positions, float* best) {
+                       int64_t dim, const float* vector, float bias, const RetrievalWorths* worths, int64_t k,
+                       uint32_t* rows, float* scores, int64_t* positions, float* best, float* values) {
     using namespace livectr::retrieval;
     try {
         const IndexView index = static_cast<const Numbers*>(numbers)->index.view();
         const int64_t unknown = find(Query(vector, dim, bias), index, keys, n, matrix, cold, rows, scores);
-        if (!unknown || cold) select(scores, n, k, positions, best);
+        if (unknown && !cold) return unknown;
+        if (!worths->bids && !worths->rows) {
+            select(scores, n, k, positions, best);
+            return unknown;
+        }
+        std::vector<float> all(static_cast<size_t>(n));
+        for (int64_t i = 0, next = 0; i < n; ++i) {
+            const int64_t at = rows[i] == NO_ROW ? next++ : int64_t{rows[i]};
+            const double worth = worths->bids        ? worths->bids[i]
+                                 : rows[i] == NO_ROW ? worths->cold[at]
+                                                     : worths->rows[at];
+            all[size_t(i)] = value_of(worth, scores[i]);
+        }
+        select(all.data(), n, k, positions, values);
+        for (int64_t i = 0; i < std::min(k, n); ++i) best[i] = scores[positions[i]];
         return unknown;
     } catch (const std::bad_alloc&) {
         return -1;

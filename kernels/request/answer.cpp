@@ -92,7 +92,7 @@ struct PreparedWords {
     double ttl_s;                 // of look-up rows
     double ends_at;               // instant from which the partial results are too old
     int64_t most_pairs;
-    const int64_t* reply_fields;  // [3]
+    const int64_t* reply_fields;  // [4]
 };
 
 // Numbers of what may be gone, for Python to drop.

@@ -47,7 +47,8 @@ class Parser {
             (!read_part(IN_THE_CANDIDATES, message.candidates, size, found.candidates) || !are_apart(found.context)))
             return false;
         if (!are_complete()) return false;
-        if (listed && !(bids = read_bids())) return false;
+        if (listed && !(bids = read_bids(size))) return false;
+        if (!listed && message.bids && !(bids = read_bids(message.items.size))) return false;
         context = batch(found.context, 1);
         candidates = batch(found.candidates, size);
         items = array_of(message.items);
@@ -132,21 +133,21 @@ class Parser {
     }
 
     // Bids of the candidates, 1 if there are none; null: refused.
-    const double* read_bids() {
-        if (message.bids && message.bids != size) {
-            refuse_column(BIDS_LENGTH, OUTSIDE, {}, message.bids, size);
+    const double* read_bids(int64_t count) {
+        if (message.bids && message.bids != count) {
+            refuse_column(BIDS_LENGTH, OUTSIDE, {}, message.bids, count);
             return nullptr;
         }
-        auto* const found_bids = arena_.take<double>(size);
+        auto* const found_bids = arena_.take<double>(count);
         if (message.bids) {
             double* to = found_bids;
             numbers(message.begin, message.end, uint32_t(schema_.settings.numbers[BIDS]), true, GROUPS,
                     [&](uint64_t word) { std::memcpy(to++, &word, 8); });
         } else {
-            std::fill_n(found_bids, size, 1.0);
+            std::fill_n(found_bids, count, 1.0);
         }
         int64_t negative = -1;
-        for (int64_t i = 0; i < size; ++i) {
+        for (int64_t i = 0; i < count; ++i) {
             if (!std::isfinite(found_bids[i])) return refuse_column(NOT_FINITE, OUTSIDE, {}, i), nullptr;
             if (negative < 0 && found_bids[i] < 0) negative = i;
         }
@@ -243,7 +244,7 @@ void request_parse(const RequestParser* parser, const uint8_t* data, int64_t byt
         head->context = request.context, head->candidates = request.candidates;
         head->items = request.items, head->excluded = request.excluded;
         head->context_columns = request.found.context, head->candidate_columns = request.found.candidates;
-        head->bids = request.bids;
+        head->bids = request.bids, head->bids_size = message.bids;
         head->memory = lent.release();
     } catch (const std::bad_alloc&) {
         *head = {};

@@ -16,8 +16,9 @@ struct Head {
     int64_t items_kind, items_size, items_longest, excluded_kind, excluded_size, excluded_longest;
     ArrowArray *context, *candidates, *items, *excluded;  // null: no columns
     ArrowArray **context_columns, **candidate_columns;    // of the schema's columns; null: it is not there
-    const double* bids;                                   // [size]; null: the request has no candidates
-    Lent* memory;                                         // of all arrays, the caller's to drop; null after an error
+    const double* bids;  // of the candidates or items, 1 where the request has none; null: it has no candidates
+    int64_t bids_size;   // bids that the request has
+    Lent* memory;        // of all arrays, the caller's to drop; null after an error
 };
 
 }  // namespace livectr::request

@@ -161,7 +161,9 @@ class _Head(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("items_kind", "items_size", "items_longest")),
         *((name, ctypes.c_int64) for name in ("excluded_kind", "excluded_size", "excluded_longest")),
         *((name, ctypes.c_void_p) for name in ("context", "candidates", "items", "excluded")),
-        *((name, ctypes.c_void_p) for name in ("context_columns", "candidate_columns", "bids", "memory")),
+        *((name, ctypes.c_void_p) for name in ("context_columns", "candidate_columns", "bids")),
+        ("bids_size", ctypes.c_int64),
+        ("memory", ctypes.c_void_p),
     )
 
 
@@ -198,12 +200,25 @@ class ParsedRequest:
         time: of the request; None: it has no time.
         columns_at: addresses of the context's and the candidates' arrays, in the order of the parser's
             columns.
-        bids_at: address of f64[size], bids; 0: the request has no candidates.
+        bids_at: address of f64[size], bids of columns of candidates, or of named items; 0: there are none.
+        bids_size: number of bids that the request has; 0: they are 1.
     """
 
     __slots__ = (
-        *("_candidates", "_context", "_excluded", "_head", "_items", "bids_at", "code", "columns_at"),
-        *("contents", "explain", "parser", "parts", "raw", "request_id", "side", "size", "time", "version"),
+        *("_candidates", "_context", "_excluded", "_head", "_items", "bids_at", "bids_size", "code"),
+        *(
+            "columns_at",
+            "contents",
+            "explain",
+            "parser",
+            "parts",
+            "raw",
+            "request_id",
+            "side",
+            "size",
+            "time",
+            "version",
+        ),
     )
 
     def __init__(self, raw: bytes, head: _Head, parts: bytes, parser: RequestParser) -> None:
@@ -221,6 +236,7 @@ class ParsedRequest:
         self.time: int | None = head.time if head.timed else None
         self.columns_at: tuple[int, int] = (head.context_columns, head.candidate_columns)
         self.bids_at: int = head.bids or 0
+        self.bids_size: int = head.bids_size
         self._context: dict[str, pa.Array] | None = None
         self._candidates: dict[str, pa.Array] | None = None
         self._items: ItemValues | None = None
@@ -246,9 +262,9 @@ class ParsedRequest:
 
     @property
     def bids(self) -> F64:
-        """Bids f64[n], 1 where the request has none."""
-        head = self._head
-        return copied(head.bids, np.float64, self.size) if head.bids else np.empty(0)
+        """Bids f64[n], 1 where a request with candidates has none."""
+        head, size = self._head, self.bids_size or self.size
+        return copied(head.bids, np.float64, size) if head.bids else np.empty(0)
 
     @property
     def items(self) -> ItemValues | None:

@@ -28,11 +28,13 @@ class ItemMatrix:
         numbers: item → row.
         ids: i64[n], items of the rows.
         vectors: f32[n, out].
+        worths: f32[n], by which their logistic scores are multiplied; None: scores order the items.
     """
 
     numbers: KeyNumbers
     ids: I64
     vectors: F32
+    worths: F32 | None = None
 
 
 @dataclass(frozen=True)

@@ -213,7 +213,7 @@ Outcome score(const Snapshot& of, Scoring& call) {
         count_values(pctr, rows, call.bounds, call.bounds_count, call.counts);
         auto* const out = arena.take<uint8_t>(livectr::reply::most_bytes(rows));
         auto* const order = arena.take<livectr::reply::Candidate>(2 * rows);
-        call.bytes = livectr::reply::pack(pctr, call.bids, rows, call.reply_fields, order, out);
+        call.bytes = livectr::reply::pack(pctr, call.bids, nullptr, rows, call.reply_fields, order, out);
         call.out = out;
     }
     return DONE;

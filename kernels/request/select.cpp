@@ -33,6 +33,7 @@ struct livectr::request::Selector {
     const int64_t* items;         // [count], ids of the rows
     const float* matrix;          // [count, out]
     int64_t count;
+    const float* worths;   // [count], of the items; null: they have none
     PooledReads pooled{};  // the tower's last inputs
 };
 
@@ -49,7 +50,9 @@ int64_t pack(const Selection& of) {
         at = put_head(at, fields[1], bytes + varint_bytes(uint64_t(fields[2] << 3 | 2)) + varint_bytes(bytes));
         at = put_varints(at, fields[2], of.ids, n, bytes);
     }
-    return put_numbers(at, fields[3], of.scores, n) - of.out;
+    at = put_numbers(at, fields[3], of.scores, n);
+    if (of.values) at = put_numbers(at, fields[4], of.values, n);
+    return at - of.out;
 }
 
 // Inputs of the tower: its fields' vectors, symlog of dense numbers, and pooled lists, sources[channels].
@@ -96,16 +99,18 @@ Outcome select(const Selector& of, Selection& call) {
     float *const inputs = arena.take<float>(widest), *const next = arena.take<float>(widest);
     gather(of, call, shared, own, sources, inputs);
     const float* const user = of.tower->vector(inputs, next);
+    call.worths.rows = of.worths;
     if (call.candidates) {
         float* const scores = arena.take<float>(call.asked);
-        call.unknown = retrieval_find(of.numbers, call.candidates, call.asked, of.matrix, call.cold, out, user, of.bias,
-                                      call.k, call.rows, scores, call.positions, call.scores);
+        call.unknown =
+            retrieval_find(of.numbers, call.candidates, call.asked, of.matrix, call.cold, out, user, of.bias,
+                           &call.worths, call.k, call.rows, scores, call.positions, call.scores, call.values);
         if (call.unknown < 0) return NO_MEMORY;
         if (call.unknown && !call.cold) return MISSING_ITEMS;
         call.found = std::min(call.k, call.asked);
     } else {
-        call.found = retrieval_scan(of.matrix, of.count, out, user, of.bias, call.excluded, call.unwanted, call.k,
-                                    call.positions, call.scores);
+        call.found = retrieval_scan(of.matrix, of.count, out, user, of.bias, call.excluded, call.unwanted, of.worths,
+                                    call.k, call.positions, call.scores, call.values);
         if (call.found < 0) return NO_MEMORY;
     }
     const int64_t* const ids = call.candidates ? call.candidates : of.items;
@@ -133,7 +138,7 @@ void tower_delete(Tower* tower) { delete tower; }
 // items. Returns null without memory.
 Selector* selector_new(livectr::SwapLock* lock, int64_t version, const void* tables, const Tower* tower,
                        const int64_t* sizes, const int32_t* places, float bias, const void* numbers,
-                       const int64_t* items, const float* matrix) {
+                       const int64_t* items, const float* matrix, const float* worths) {
     try {
         return new Selector{{lock, version, tables, sizes[0], sizes[1], sizes[2]},
                             tower,
@@ -144,7 +149,8 @@ Selector* selector_new(livectr::SwapLock* lock, int64_t version, const void* tab
                             numbers,
                             items,
                             matrix,
-                            sizes[6]};
+                            sizes[6],
+                            worths};
     } catch (const std::bad_alloc&) {
         return nullptr;
     }

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from livectr.kernels.keys.keys import MISSING
-from livectr.kernels.network.retrieval import Selection
+from livectr.kernels.network.retrieval import RetrievalWorths, Selection
 from livectr.kernels.network.tower import Tower
 from livectr.kernels.request.features import FeatureMemory
 from livectr.kernels.request.look_up import CompiledSnapshot
@@ -23,12 +23,13 @@ from livectr.kernels.runtime.library import kernel_library
 from livectr.kernels.table.field_tables import FieldTables
 
 F32 = npt.NDArray[np.float32]
+F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
 U32 = npt.NDArray[np.uint32]
 
-_HEAD_BYTES: Final = 4 * 2 * 10
-_ITEM_BYTES: Final = 5 + 10 + 4
-_U32, _I64, _F32, _U8 = (np.dtype(kind) for kind in (np.uint32, np.int64, np.float32, np.uint8))
+_HEAD_BYTES: Final = 5 * 2 * 10
+_ITEM_BYTES: Final = 5 + 10 + 4 + 4
+_U32, _I64, _F32, _F64, _U8 = map(np.dtype, (np.uint32, np.int64, np.float32, np.float64, np.uint8))
 
 
 class Selector(CompiledSnapshot):
@@ -74,16 +75,18 @@ class Selector(CompiledSnapshot):
         if len(items.numbers) != len(ids):
             raise ValueError(f"{len(items.numbers)} keys have numbers, but there are {len(ids)} rows")
         self.width = tower.inputs - dim * len(places)
-        self.items, self.outputs = len(ids), tower.outputs
+        worths = None if items.worths is None else contiguous(items.worths, np.float32, (len(ids),))
+        self.items, self.outputs, self.valued = len(ids), tower.outputs, worths is not None
         own = len(tables.fields) - shared
         sizes = np.array((shared, own, tables.dim, first, dim, len(places), self.items), np.int64)
         of_fields = np.array(places, np.int32)
         handle = _library().selector_new(
             *(lock.handle, version, tables.handle, tower.handle, address(sizes), address(of_fields)),
             *(bias, items.numbers.handle, address(ids), address(matrix)),
+            None if worths is None else address(worths),
         )
         calls = _library().selector_delete, _library().selector_select
-        super().__init__(handle, *calls, lock, tables, tower, items.numbers, ids, matrix)
+        super().__init__(handle, *calls, lock, tables, tower, items.numbers, ids, matrix, worths)
         if pooled is not None:
             self.width -= sum(channel.width for channel in pooled.pooling.channels)
             words, parts = pooled.numbers()
@@ -99,6 +102,7 @@ class _Words(ctypes.Structure):
         ("features", ctypes.c_void_p),
         ("lists", ctypes.c_void_p),
         ("width", ctypes.c_int64),
+        ("worths", RetrievalWorths),
         ("deadline", ctypes.c_double),
         ("own_vectors", ctypes.c_void_p),
         ("shared_vectors", ctypes.c_void_p),
@@ -113,6 +117,7 @@ class _Words(ctypes.Structure):
         ("positions", ctypes.c_void_p),
         ("ids", ctypes.c_void_p),
         ("scores", ctypes.c_void_p),
+        ("values", ctypes.c_void_p),
         ("out", ctypes.c_void_p),
         ("found", ctypes.c_int64),
         ("unknown", ctypes.c_int64),
@@ -130,10 +135,11 @@ class SelectionFields:
         ids: message of their ids; 0: none are packed.
         values: repeated int64 of this message.
         score: repeated float.
+        value: repeated float, of those that are ordered by their values.
     """
 
-    def __init__(self, index: int, ids: int, values: int, score: int) -> None:
-        self._numbers = np.array((index, ids, values, score), np.int64)
+    def __init__(self, index: int, ids: int, values: int, score: int, value: int) -> None:
+        self._numbers = np.array((index, ids, values, score, value), np.int64)
         self.at = address(self._numbers)
 
 
@@ -146,12 +152,14 @@ class Wanted:
         candidates: i64[n], ids to choose from; None: all items.
         excluded: u32[m], ascending rows of all items that are not wanted.
         fields: of the reply that is packed; None: none is.
+        bids: f64[n], worths of the candidates; None: those of the items, if they have some.
     """
 
     k: int
     candidates: I64 | None
     excluded: U32
     fields: SelectionFields | None = None
+    bids: F64 | None = None
 
 
 class SelectCall:
@@ -180,6 +188,8 @@ class SelectCall:
         most = min(wanted.k, snapshot.items if asked is None else len(asked))
         self._rows: U32 = np.empty(0 if asked is None else len(asked), np.uint32)
         self._found = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.float32)
+        valued = snapshot.valued or wanted.bids is not None
+        self._values = np.empty(most, np.float32) if valued else None
         self._out = np.empty(_HEAD_BYTES + _ITEM_BYTES * most if wanted.fields else 0, np.uint8)
         arrays: list[Checked] = [
             (wanted.excluded, _U32, None),
@@ -196,6 +206,12 @@ class SelectCall:
         words.deadline = np.inf if deadline is None else deadline
         words.excluded, words.unwanted, words.k = at[0], len(wanted.excluded), wanted.k
         words.rows, words.positions, words.ids, words.scores, words.out = at[1:6]
+        if self._values is not None:
+            words.values = address(self._values)
+        if wanted.bids is not None:
+            bids = contiguous(wanted.bids, np.float64, (0 if asked is None else len(asked),))
+            words.worths.bids = address(bids)
+            arrays.append((bids, _F64, None))
         self._outputs = snapshot.outputs
         if asked is not None:
             words.candidates, words.asked = at[6] or address(_NOTHING), len(asked)
@@ -219,8 +235,13 @@ class SelectCall:
         given = GivenLists(vectors)
         self.words.lists, self._arrays = given.at, (self._arrays, given)
 
-    def give_items(self, vectors: F32) -> None:
-        """Give the vectors f32[m, out] of the m unknown candidates.
+    @property
+    def by_rows(self) -> bool:
+        """True if the worths of the items count: no bids were given."""
+        return self._values is not None and not self.words.worths.bids
+
+    def give_items(self, vectors: F32, worths: F32 | None = None) -> None:
+        """Give the vectors f32[m, out] of the m unknown candidates; their worths f32[m] where `by_rows`.
 
         Raises:
             ValueError: an array of another shape.
@@ -228,12 +249,17 @@ class SelectCall:
         given = contiguous(vectors, np.float32, (self.unknown_count, self._outputs))
         self.words.cold = address(given)
         self._arrays = self._arrays, given
+        if worths is not None:
+            worth = contiguous(worths, np.float32, (self.unknown_count,))
+            self.words.worths.cold = address(worth)
+            self._arrays = self._arrays, worth
 
     @property
     def best(self) -> tuple[Selection, I64]:
         """Best m items, and their ids i64[m]."""
         m, (positions, ids, scores) = self.words.found, self._found
-        return Selection(positions[:m], scores[:m]), ids[:m]
+        values = None if self._values is None else self._values[:m]
+        return Selection(positions[:m], scores[:m], values), ids[:m]
 
     @property
     def unknown_count(self) -> int:
@@ -256,7 +282,7 @@ def _library() -> ctypes.CDLL:
     library.selector_new.restype = pointer
     library.selector_new.argtypes = [
         *(pointer, number, pointer, pointer, pointer, pointer),
-        *(ctypes.c_float, pointer, pointer, pointer),
+        *(ctypes.c_float, pointer, pointer, pointer, pointer),
     ]
     library.selector_pool.restype = ctypes.c_bool
     library.selector_pool.argtypes = [pointer, pointer, pointer]

@@ -11,7 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from livectr.ingest.extract.worths import WorthExtractor
 from livectr.ingest.language.keys import key_of
+from livectr.ingest.language.labels import CLICK
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.table.table import MISSING_ROW
 from livectr.library.features import extracted
@@ -38,6 +40,7 @@ class Answer:
         values: f64[n] in the order of the candidates: pCTR, or the scores of pre-rank. NaN: the reply leaves
             the candidate out, or is no answer to the request.
         targets: f64[T, n], probabilities of the targets in the same order; T is 0 for pre-rank.
+        worth: f64[n], expected values of the candidates, of rank; None: the pipeline has no value.
     """
 
     request: Request
@@ -45,6 +48,7 @@ class Answer:
     version: int
     values: F64
     targets: F64
+    worth: F64 | None = None
 
     @property
     def all(self) -> F64:
@@ -75,10 +79,14 @@ def answer_of(request: Request, names: Names, reply: Any) -> Answer:
     """Answer of a RankResponse or PreRankResponse, whose order must be that of its values."""
     found = np.array(reply.score if request.kind == PRERANK else reply.pctr, np.float64)
     keys = found if request.kind == PRERANK else np.array(reply.ecpm, np.float64)
+    valued = len(reply.value) == len(found) and len(found) > 0
+    if valued:
+        keys = np.array(reply.value, np.float64)
     index = np.array(reply.index, np.int64)
     values = np.full(len(request), np.nan)
     whole = len(index) == len(found) == len(keys) and np.array_equal(np.sort(index), np.arange(len(request)))
-    ordered = whole and not (np.diff(keys) > 0).any() and np.allclose(keys, found)  # every bid is 1
+    ordered = whole and not (np.diff(keys) > 0).any()
+    ordered = ordered and (valued or np.allclose(keys, found))  # without a value every bid is 1
     if ordered:
         values[index] = found
     of = [] if request.kind == PRERANK else reply.targets
@@ -86,7 +94,12 @@ def answer_of(request: Request, names: Names, reply: Any) -> Answer:
     for row, one in zip(targets, of, strict=True):
         if ordered and len(one.probability) == len(index):
             row[index] = one.probability
-    return Answer(request, names, reply.version, values, targets)
+    worth = None
+    if valued and request.kind != PRERANK:
+        worth = np.full(len(request), np.nan)
+        if ordered:
+            worth[index] = keys
+    return Answer(request, names, reply.version, values, targets, worth)
 
 
 class Judge:
@@ -115,6 +128,8 @@ class Judge:
             pipeline, restored, folders, prerank=True, vectors=content, items=items
         )
         self.keys = self.known = 0
+        worths = pipeline.worths
+        self._worths = None if worths is None else WorthExtractor(worths, worths.row_plan, worths.labels)
 
     def judge(self, answers: Sequence[Answer], before: Values, after: Values) -> list[Judgement]:
         """Compare answers, with live inputs as they were before and after them.
@@ -126,10 +141,10 @@ class Judge:
         judged = []
         for answer, logits in zip(answers, expected, strict=True):
             moved = self._live.moved(answer.request, answer.names, (before, after))
-            different = self._differs(answer, logits)
+            different = self._differs(answer, logits, before)
             if (different & moved).any():
                 (later,) = self._logits([answer], after)
-                better = different & moved & ~self._differs(answer, later)
+                better = different & moved & ~self._differs(answer, later, after)
                 logits, different = np.where(better, later, logits), different & ~better
             judged.append(self._judgement(answer, logits, different & ~moved, different & moved))
         return judged
@@ -141,11 +156,26 @@ class Judge:
         most = apart.max(axis=(1, 2), initial=0.0)  # NaN where a reply was no answer
         return Judgement(answer, values[0], different, unsure, float(most[0]), float(most[1]))
 
-    def _differs(self, answer: Answer, logits: F64) -> Bools:
+    def _differs(self, answer: Answer, logits: F64, live: Values) -> Bools:
         values = self._values(answer, logits)
         scale = np.maximum(1.0, np.abs(values))  # 1 for a pCTR
         differs: Bools = np.any(~(np.abs(values - answer.all) <= self._tolerance * scale), axis=0)
+        if answer.worth is not None:
+            worth = self._worth(answer, values, live)
+            differs |= ~(np.abs(worth - answer.worth) <= self._tolerance * np.maximum(1.0, np.abs(worth)))
         return differs
+
+    def _worth(self, answer: Answer, values: F64, live: Values) -> F64:
+        """Expected values f64[n] of a request's candidates, whose bids are 1 where no row has them."""
+        worths = self._pipeline.worths
+        assert worths is not None and self._worths is not None
+        found = self._worths(self._live.columns(answer.request, answer.names, live)).astype(np.float64)
+        if worths.needs_bids:
+            found[:, worths.labels.index(worths.value.bid_label)] = 1.0
+        labels = [CLICK, *(target.name for target in self._pipeline.targets)]
+        rows = [labels.index(label) for label in worths.labels]
+        total: F64 = (found.T * values[rows]).sum(axis=0)
+        return total
 
     def _values(self, answer: Answer, logits: F64) -> F64:
         values: F64 = logits if answer.request.kind == PRERANK else 1.0 / (1.0 + np.exp(-logits))

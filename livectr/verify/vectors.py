@@ -39,6 +39,7 @@ class PublishedVectors:
 
     def __init__(self, pipeline: Pipeline, url: str, namespace: str) -> None:
         self._url, self._space = url, Keyspace(namespace, clustered=is_clustered(url))
+        self._worths = pipeline.worths is not None and pipeline.worths.published
         self._redis = (
             connect_redis("verify", url, timeout_s=30) if pipeline.content or pipeline.prerank else None
         )
@@ -69,6 +70,8 @@ class PublishedVectors:
             gone = [ids for ids, vectors in parts if not vectors.shape[1]]
             ids, vectors = zip(*(part for part in parts if part[1].shape[1]), strict=True)
             found[name] = np.concatenate(ids), np.concatenate(vectors)
+            if name == ITEMS and self._worths:
+                found[name] = found[name][0], found[name][1][:, :-1]
             if gone:
                 stay = ~np.isin(found[name][0], np.concatenate(gone))
                 found[name] = found[name][0][stay], found[name][1][stay]

@@ -114,7 +114,8 @@ class _Verification:
         self._report = Report(options.tolerance)
         self._limit = time.monotonic() + options.wait_s
         self._ttl_s = min(server.lookup_ttl_ms / 1000, PUSH_S) + _TTL_SLACK_S
-        self._live = LiveInputs(options.pipeline, options.redis, options.namespace)
+        self._pipeline = options.pipeline.valued
+        self._live = LiveInputs(self._pipeline, options.redis, options.namespace)
         self._vectors = PublishedVectors(options.pipeline, options.redis, options.namespace)
         requests = self._requests(server)
         self._waiting = deque((request, self._live.names(request)) for request in requests)
@@ -185,10 +186,12 @@ class _Verification:
         return answers
 
     def _reply(self, request: Request) -> Any:
+        worths = self._pipeline.worths
+        bids = [1.0] * len(request) if worths is not None and worths.needs_bids else []
         if request.kind == "rank":
-            return self._rank.rank(request.context, request.candidates)
+            return self._rank.rank(request.context, request.candidates, bids)
         (items,) = request.candidates.values()
-        return self._prerank.prerank(request.context, items, len(items))
+        return self._prerank.prerank(request.context, items, len(items), bids)
 
     def _judged(
         self,
@@ -229,13 +232,13 @@ class _Verification:
                 if held is not None:  # else the trainer has replaced it
                     with held:
                         now_ms = time.time_ns() // 1_000_000
-                        return rows_of_ids(self._options.pipeline, held.restored, now_ms, source)
+                        return rows_of_ids(self._pipeline, held.restored, now_ms, source)
             time.sleep(POLL_S)
 
     def _requests(self, server: Any) -> list[Request]:
         options, source = self._options, random.Random(self._options.seed)
         if options.source is not None:
-            pool = rows_of_log(options.pipeline, options.source)
+            pool = rows_of_log(self._pipeline, options.source)
             self._report.asked_about = f"impressions of {options.source}"
         else:
             pool, known = self._ids(source)

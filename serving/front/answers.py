@@ -12,12 +12,13 @@ Row = dict[str, Any]
 
 
 def ranked(answer: pb.RankResponse, candidates: Mapping[str, Sequence[Any]]) -> list[Row]:
-    """Candidates, best first: their columns, pCTR, expected revenue, and probabilities of targets."""
+    """Candidates, best first: columns, pCTR, expected revenue, value, and probabilities of targets."""
     return [
         {
             **{n: values[i] for n, values in candidates.items()},
             "pctr": pctr,
             "ecpm": ecpm,
+            **_value(answer, place),
             **{f"p_{target.name}": target.probability[place] for target in answer.targets},
         }
         for place, (i, pctr, ecpm) in enumerate(zip(answer.index, answer.pctr, answer.ecpm, strict=True))
@@ -25,15 +26,18 @@ def ranked(answer: pb.RankResponse, candidates: Mapping[str, Sequence[Any]]) -> 
 
 
 def chosen(answer: pb.PreRankResponse) -> list[Row]:
-    """Items that pre-rank selected, best first, and their scores."""
-    return [{"item": item, "score": score} for item, score in zip(_items(answer), answer.score, strict=True)]
+    """Items that pre-rank selected, best first: scores, and values where they are ordered by these."""
+    return [
+        {"item": item, "score": score, **_value(answer, place)}
+        for place, (item, score) in enumerate(zip(_items(answer), answer.score, strict=True))
+    ]
 
 
 def recommended(answer: pb.RecommendResponse) -> list[Row]:
-    """Items that are recommended, best first: pCTR and expected revenue."""
+    """Items that are recommended, best first: pCTR, expected revenue, and value."""
     return [
-        {"item": item, "pctr": pctr, "ecpm": ecpm}
-        for item, pctr, ecpm in zip(_items(answer), answer.pctr, answer.ecpm, strict=True)
+        {"item": item, "pctr": pctr, "ecpm": ecpm, **_value(answer, place)}
+        for place, (item, pctr, ecpm) in enumerate(zip(_items(answer), answer.pctr, answer.ecpm, strict=True))
     ]
 
 
@@ -112,6 +116,11 @@ def facts(described: pb.DescribeResponse) -> Row:
     of_version = ("trouble", "step", "run_id", "examples", "lookup_ttl_ms")
     tables = {"sides": sides(described), "versions": versions(described), "columns": columns(described)}
     return {name: getattr(described, name) for name in (*names, *of_version)} | tables
+
+
+def _value(answer: Any, place: int) -> Row:
+    """Value of a candidate; empty where the reply has no values."""
+    return {"value": answer.value[place]} if answer.value else {}
 
 
 def _items(answer: Any) -> Sequence[Any]:

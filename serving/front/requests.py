@@ -163,11 +163,12 @@ def rank(client: EveryClient, raw: bytes, timeout_s: float) -> answers.Row:
 
 def prerank(client: EveryClient, raw: bytes, timeout_s: float) -> answers.Row:
     """Answer of PreRank."""
-    request = JsonRequest(raw, ("context", "candidates", "top_k", *COMMON))
+    request = JsonRequest(raw, ("context", "candidates", "bids", "top_k", *COMMON))
     answer = _asking(client, request).prerank(
         _context(request, client.column_types(timeout_s=timeout_s)),
         request.items("candidates"),
         request.count("top_k", 10),
+        request.numbers("bids"),
         content=request.content(),
         request_id=request.text("request_id"),
         timeout_s=timeout_s,
@@ -177,10 +178,13 @@ def prerank(client: EveryClient, raw: bytes, timeout_s: float) -> answers.Row:
 
 def recommend(client: EveryClient, raw: bytes, timeout_s: float) -> answers.Row:
     """Answer of Recommend."""
-    fields = ("context", "candidates", "exclude", "top_k", "prerank_k", "bid_column", *COMMON)
+    fields = ("context", "candidates", "exclude", "top_k", "prerank_k", "bid_column", "bids", *COMMON)
     request = JsonRequest(raw, fields)
     items = RecommendItems(
-        request.items("candidates"), request.items("exclude") or (), request.text("bid_column")
+        request.items("candidates"),
+        request.items("exclude") or (),
+        request.text("bid_column"),
+        request.numbers("bids"),
     )
     answer = _asking(client, request).recommend(
         _context(request, client.column_types(timeout_s=timeout_s)),

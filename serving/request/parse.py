@@ -258,6 +258,8 @@ def _column_specs(pipeline: Pipeline, roots: Set[str], *, only_context: bool) ->
     ]
     if any(root.name in roots for root in pipeline.history_roots):
         needed += [stream.key, *([stream.time] if stream.time else [])]
+    if not only_context and pipeline.worths is not None and pipeline.worths.lookup is not None:
+        needed.append(pipeline.worths.lookup.on)
     items = pipeline.items
     item_column = next((lk.on for lk in lookups if items and lk.table.topic == items.topic), None)
 

@@ -64,6 +64,7 @@ def version_follower(role: str, pipeline: Pipeline, options: ServeOptions) -> Ve
         scorers=scorers,
         leaves_ms=pipeline.log.leaves_ms,
         contenders=tuple(pipeline.contenders) if ranks else (),
+        with_worths=pipeline.worths is not None and pipeline.worths.published,
     )
     reader = Reader(options.redis, options.namespace, pipeline.fingerprint)
     return VersionFollower(reader, spec, options.lost_grace_s, options.max_stale_s)

@@ -138,7 +138,7 @@ def select_items(
     run: FeatureRun,
     client: RequestCall,
     wanted: Wanted,
-    vectors: Callable[[npt.NDArray[np.bool_]], tuple[F32, bool]],
+    vectors: Callable[[npt.NDArray[np.bool_]], tuple[F32, F32 | None, bool]],
     inline: InlineContent = MappingProxyType({}),
     ranking: Ranking | None = None,
 ) -> tuple[SelectCall, bool]:
@@ -151,8 +151,8 @@ def select_items(
         run: features of the user.
         client: call that is answered.
         wanted: items.
-        vectors: gives the vectors f32[m, out] of those candidates, bool[n], that have none; and False if
-            look-up rows of them may be missing.
+        vectors: gives the vectors f32[m, out] of those candidates, bool[n], that have none; their worths
+            f32[m], where items have some; and False if look-up rows of them may be missing.
         inline: content that the request carries.
         ranking: of the items, which the same compiled call begins; None: they are not ranked.
 
@@ -175,8 +175,8 @@ def select_items(
             content = plan.content(lookup, run.features(), reads.content, inline)
             call.give_lists([content[each.field].values for each in scorer.lists])
         else:
-            found, complete = vectors(call.unknown)
-            call.give_items(found)
+            found, worths, complete = vectors(call.unknown)
+            call.give_items(found, worths if call.by_rows else None)
 
     def give_rows(vectors: Vectors) -> None:
         call.give_vectors(vectors.pooled, vectors.once)

@@ -1,4 +1,6 @@
-"""Pre-rank server: the best few of many items, by ⟨user vector, item vector⟩.
+"""Pre-rank server: the best few of many items, by ⟨user vector, item vector⟩, or by what they are worth.
+
+    value = worth · logistic(⟨user vector, item vector⟩ + b)     with bids, or a `value` of the pipeline
 
     parse ─► enrich ─► extract ─► look up ─► score
              └────────── at one version ─────────┘
@@ -43,13 +45,16 @@ from livectr.serving.score.look_up import VersionLookup, at_one_version
 from livectr.serving.score.one_call import Ranking, select_items
 from livectr.serving.score.plan_stages import PlanStages, Sources
 from livectr.serving.score.tower_scorer import SIDES, tower_part, tower_scorer
+from livectr.serving.score.values import F64, Valuer
 from livectr.serving.version.follower import VersionFollower
 from livectr.store.layout import F32, I64
 from livectr.system.errors import ConfigError
 
 ROLE = "prerank"
 _FIELDS = pb.PreRankResponse.DESCRIPTOR.fields_by_name
-_INDEX, _IDS, _NAMES, _SCORE = (_FIELDS[name].number for name in ("index", "ids", "names", "score"))
+_INDEX, _IDS, _NAMES, _SCORE, _VALUE = (
+    _FIELDS[name].number for name in ("index", "ids", "names", "score", "value")
+)
 _VALUES = pb.Int64s.DESCRIPTOR.fields_by_name["values"].number
 _TEXTS = pb.Strings.DESCRIPTOR.fields_by_name["values"].number
 
@@ -62,6 +67,7 @@ class PreRankQuery:
         candidates: ids or names of n items; None: the whole catalogue.
         keys: i64[n], their keys.
         content: inline content.
+        bids: f64[n], worths of the items; None: those of the version, if the pipeline has a value.
         excluded: u32[m], ascending rows of the scored version's catalogue that are not wanted.
     """
 
@@ -71,6 +77,7 @@ class PreRankQuery:
     candidates: pa.Array | None
     keys: I64 | None
     content: InlineContent
+    bids: F64 | None = None
     excluded: U32 = field(default_factory=lambda: np.empty(0, np.uint32))
 
 
@@ -104,6 +111,7 @@ class PreRanker:
     Attributes:
         named: whether items are known by strings.
         item_column: column of the impression stream that names the item.
+        valuer: finds what items are worth; None: the pipeline has no value.
 
     Raises:
         ConfigError: the pipeline has no pre-rank model.
@@ -132,7 +140,8 @@ class PreRanker:
         self._item = PlanStages(sources, item, lambda version: tower_scorer(version).reads["item"])
         items = pipeline.items
         self._roots = functools.cache(lambda column: LookupRoot.of(items[column]))
-        self._reply_fields = SelectionFields(_INDEX, 0 if self.named else _IDS, _VALUES, _SCORE)
+        self._reply_fields = SelectionFields(_INDEX, 0 if self.named else _IDS, _VALUES, _SCORE, _VALUE)
+        self.valuer = Valuer.of(pipeline, self._lookup_rows)
         self.schema = RequestSchema(pipeline, user.plan.roots, limits, pb.PreRankRequest)
         self.model = f"{type(pipeline.prerank).__name__}/{pipeline.fingerprint[:12]}"
 
@@ -188,11 +197,15 @@ class PreRanker:
         scorer = tower_scorer(version)
         run = user.features.begin(query.columns, scorer.reads["user"].statistics, lambda _: "context")
 
-        def cold(unknown: npt.NDArray[np.bool_]) -> tuple[F32, bool]:
+        def cold(unknown: npt.NDArray[np.bool_]) -> tuple[F32, F32 | None, bool]:
             assert query.candidates is not None  # all items of the catalogue have vectors
-            return self._cold_vectors(lookup, query.candidates.filter(pa.array(unknown)), query.content)
+            items = query.candidates.filter(pa.array(unknown))
+            vectors, complete = self._cold_vectors(lookup, items, query.content)
+            valued = self.valuer is not None and query.bids is None
+            worths = self.valuer.cold(key_of(items)) if self.valuer is not None and valued else None
+            return vectors, worths, complete
 
-        wanted = Wanted(query.top_k, query.keys, query.excluded, fields)
+        wanted = Wanted(query.top_k, query.keys, query.excluded, fields, query.bids)
         content = query.content
         selected, complete = select_items(lookup, scorer, user, run, call, wanted, cold, content, ranking)
         read, read_at = user.features.end(run)
@@ -222,7 +235,8 @@ class PreRanker:
         widths = self._follower.contents.widths
         content = parse_content(request.content, widths) if request.contents else {}
         keys = None if candidates is None else key_of(candidates)
-        return PreRankQuery(request.request_id, columns, top_k, candidates, keys, content)
+        bids = self.check_bids(request)
+        return PreRankQuery(request.request_id, columns, top_k, candidates, keys, content, bids)
 
     # ── parts of the stages ──────────────────────────────────────────────────────────────────────────
 
@@ -251,6 +265,13 @@ class PreRanker:
         if items.longest > self._limits.string_bytes:
             raise RequestError(field, long_string(items.longest, self._limits))
         return items.array
+
+    def check_bids(self, request: Request) -> F64 | None:
+        """Bids f64[n] of a request's items; None: it has none. Raises RequestError: it needs them."""
+        bids = request.bids if request.bids_size else None
+        if self.valuer is not None:
+            self.valuer.check(bids, named=request.items is not None)
+        return bids
 
     def _cold_vectors(
         self, lookup: VersionLookup, items: pa.Array, inline: InlineContent

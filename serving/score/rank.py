@@ -43,6 +43,7 @@ from livectr.serving.score.one_call import Asking, score_candidates
 from livectr.serving.score.plain import PlainRanks
 from livectr.serving.score.plan_stages import PlanStages, Sources
 from livectr.serving.score.rank_scorer import RankScorer, rank_scorer
+from livectr.serving.score.values import CandidateWorths, Valuer
 from livectr.serving.served.log import ServedLog
 from livectr.serving.served.record import Answer
 from livectr.serving.version.follower import VersionFollower
@@ -53,8 +54,10 @@ F64 = npt.NDArray[np.float64]
 
 ROLE = "rank"
 _NO_LOGITS: F32 = np.empty(0, np.float32)
-_RANKED = tuple(pb.RankResponse.DESCRIPTOR.fields_by_name[name].number for name in ("index", "pctr", "ecpm"))
-"""Numbers of the reply's fields that `ReplyPacker` writes."""
+_RANKED = [
+    pb.RankResponse.DESCRIPTOR.fields_by_name[name].number for name in ("index", "pctr", "ecpm", "value")
+]
+"""Numbers of the reply's fields that `ReplyPacker` writes; the last one with a value alone."""
 
 
 class RankQuery(NamedTuple):
@@ -119,7 +122,9 @@ class Ranker:
 
     Attributes:
         served: log of what is served; None: none is kept.
-        plain: answers plain requests without the interpreter; None: each request is logged or traced here.
+        plain: answers plain requests without the interpreter; None: each request is logged or traced here, or
+            the pipeline has a value.
+        valuer: finds what candidates are worth; None: their bids times click probabilities are their values.
     """
 
     def __init__(
@@ -150,11 +155,12 @@ class Ranker:
         self._fingerprint = pipeline.fingerprint[:12]
         self._first = type(pipeline.rank).__name__
         self._explainer = Explainer(pipeline)
-        self._pack = ReplyPacker(*_RANKED)
+        self.valuer = Valuer.of(pipeline, rows)
+        self._pack = ReplyPacker(*_RANKED if self.valuer is not None else _RANKED[:3])
         self._revenues = Revenues(self._pack, metrics.SERVED_PCTR.bounds)
         self.served = ServedLog.of(pipeline, options)
         self.plain: PlainRanks | None = None
-        if self.served is None and tracing.TRACER is None:
+        if self.served is None and tracing.TRACER is None and self.valuer is None:
             self.plain = PlainRanks(pipeline, follower, self.schema.reader, rows, self._revenues)
 
     def rank(self, request: Request, call: RequestCall) -> Reply:
@@ -174,14 +180,20 @@ class Ranker:
         call.ends.append(("parse", time.perf_counter()))
         logged = self.served is not None and self.served.wants(request.request_id)
 
+        worths: CandidateWorths | None = None
+
         def answer(lookup: VersionLookup) -> tuple[RankScores, Any]:
+            nonlocal worths
+            if self.valuer is not None:
+                worths = self.valuer.of_request(request, query.columns)
             if explain:
                 scores = self._in_stages(lookup, query, call)
             else:
-                scores = self.scores(lookup, query, call, request.bids_at, logged=logged)
+                bids = request.bids_at if worths is None else worths.bids_at
+                scores = self.scores(lookup, query, call, bids, logged=logged)
             if not explain:
                 return scores, None
-            best = np.argsort(-request.bids * scores.pctr, kind="stable")[:explain].tolist()
+            best = _best(_values(request, scores, worths))[:explain].tolist()
             scorer = rank_scorer(lookup.version)
             assert scores.inputs is not None
             explained = self._explainer.explain(
@@ -195,9 +207,9 @@ class Ranker:
                 scores, explained = at_one_version(self._follower, call, answer, request.version)
         else:
             scores, explained = at_one_version(self._follower, call, answer, request.version)
-        reply = self._reply(request, scores, explained, call)
+        reply = self._reply(request, scores, explained, call, worths)
         if logged and self.served is not None:
-            self.served.offer(_answer(request, query, scores))
+            self.served.offer(_answer(request, query, scores, worths))
         call.ends.append(("respond", end := time.perf_counter()))
         if call.deadline is not None and end >= call.deadline:
             call.check("respond", call.ends)
@@ -294,27 +306,47 @@ class Ranker:
         widths = self._follower.contents.widths
         return RankQuery(columns, parse_content(request.content, widths) if request.contents else {})
 
-    def _reply(self, request: Request, scores: RankScores, explained: Any, call: RequestCall) -> Reply:
+    def _reply(
+        self,
+        request: Request,
+        scores: RankScores,
+        explained: Any,
+        call: RequestCall,
+        worths: CandidateWorths | None,
+    ) -> Reply:
         call.counts.append((metrics.CANDIDATES, (ROLE, SIDE.get()), scores.size))
         if scores.counts is not None:
             fields, call.pctr = scores.reply, (scores.counts, scores.total)
         else:
             pctr = scores.pctr
             metrics.observe_pctr(ROLE, pctr)
-            fields = self._pack(pctr, request.bids)
+            values = None if worths is None else worths.values(pctr, scores.targets)
+            fields = self._pack(pctr, request.bids, values)
         message = pb.RankResponse(
             request_id=request.request_id, version=scores.version, model=scores.model, explanations=explained
         )
         if scores.targets:
-            best = np.argsort(-request.bids * scores.pctr, kind="stable")
+            best = _best(_values(request, scores, worths))
             for name, probability in scores.targets.items():
                 message.targets.add(name=name, probability=probability[best])
-        if not scores.complete:
+        if not scores.complete or (worths is not None and not worths.complete):
             mark_degraded(message, ROLE, self._follower.reader.problem)
         return Reply(message, fields)
 
 
-def _answer(request: Request, query: RankQuery, scores: RankScores) -> Answer:
+def _values(request: Request, scores: RankScores, worths: CandidateWorths | None) -> F64:
+    """Values f64[n] of candidates, by which they are ordered."""
+    if worths is None:
+        return request.bids * scores.pctr
+    return worths.values(scores.pctr, scores.targets)
+
+
+def _best(values: F64) -> I64:
+    """Order i64[n] of values: best first, equal ones as they are."""
+    return np.argsort(-values, kind="stable")
+
+
+def _answer(request: Request, query: RankQuery, scores: RankScores, worths: CandidateWorths | None) -> Answer:
     """Answer to a RankRequest, for the served log."""
     assert scores.features is not None  # a request of the log is answered with them
     return Answer(
@@ -328,4 +360,5 @@ def _answer(request: Request, query: RankQuery, scores: RankScores) -> Answer:
         bids=request.message.bids,
         pctr=scores.pctr,
         features=scores.features,
+        values=None if worths is None else _values(request, scores, worths),
     )

@@ -6,7 +6,7 @@
     1. retrieve   the published catalogue, or the request's candidates, without the excluded items
     2. prerank    the best `prerank_k` by ⟨user vector, item vector⟩
     3. rank       their click probabilities
-    4. ecpm       bid × pctr, best `top_k` first
+    4. ecpm       bid × pctr, or the pipeline's value, best `top_k` first
 
 A row that is superseded in any stage starts all of them again at the next version.
 """
@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.keys import key_of
+from livectr.ingest.language.labels import CLICK
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.keys.keys import U32
 from livectr.kernels.request.funnel import FunnelCall, ItemArray
@@ -47,6 +48,7 @@ from livectr.serving.score.plan_stages import PlanStages
 from livectr.serving.score.prerank import PreRanker, PreRankQuery, PreRankScores
 from livectr.serving.score.rank import Ranker, RankQuery, RankScores
 from livectr.serving.score.rank_scorer import rank_scorer
+from livectr.serving.score.values import F64, CandidateWorths
 from livectr.serving.served.record import Answer
 from livectr.serving.version.follower import VersionFollower
 from livectr.serving.version.loader import ModelVersion
@@ -64,7 +66,8 @@ class _Query:
             that are not excluded.
         sent: candidates before the exclusion; None: the catalogue.
         excluded: i64[m], keys of the excluded items.
-        bid_column: column of the items' look-up table; empty: every bid is 1.
+        bid_column: column of the items' look-up table; empty: every bid is 1, or the request or the
+            pipeline's value says what items are worth.
     """
 
     prerank: PreRankQuery
@@ -80,6 +83,8 @@ class _Ranked:
 
     Args:
         items: ids or names.
+        values: f64[n], by which they are ordered.
+        bids: f64[n], of the request; None: it has none.
         stages: RecommendStage messages.
         complete: False if a row may be missing.
         scores: of all items that rank scored; None: rank scored no items.
@@ -89,7 +94,8 @@ class _Ranked:
     version: ModelVersion
     items: list[Any]
     pctr: npt.NDArray[np.float64]
-    ecpm: npt.NDArray[np.float64]
+    values: F64
+    bids: F64 | None
     stages: list[Any]
     complete: bool
     scores: RankScores | None
@@ -201,17 +207,22 @@ class Recommender:
                 funnel.ended("rank", len(keys), len(keys))
             complete = complete and scores.complete
             pctr = np.empty(0) if scored is None else scored.pctr
-            bids, bids_complete = self._bids(query.bid_column, keys)
-            ecpm = bids * pctr
-            order = np.argsort(-ecpm, kind="stable")[: query.top_k]
+            bids = wanted.bids
+            if bids is not None and wanted.candidates is not None:
+                bids = bids[scores.best.positions]
+            worths = self._worths(query.bid_column, keys, bids)
+            targets = {} if scored is None else scored.targets
+            values = pctr if worths is None else worths.values(pctr, targets)
+            order = np.argsort(-values, kind="stable")[: query.top_k]
             funnel.ended("ecpm", len(keys), len(order))
             return _Ranked(
                 lookup.version,
                 items.take(pa.array(order)).to_pylist(),
                 pctr[order],
-                ecpm[order],
+                values[order],
+                None if bids is None else bids[order],
                 funnel.stages,
-                complete and bids_complete and (scored is None or scored.complete),
+                complete and (worths is None or worths.complete) and (scored is None or scored.complete),
                 scored,
                 order,
             )
@@ -228,7 +239,7 @@ class Recommender:
     def _query(self, request: Request) -> _Query:
         request = request.columns
         self._check_counts(request)
-        self._check_bid_column(request.bid_column)
+        self._check_bid_column(request.bid_column, bids=request.bids_size)
         content = parse_content(request.content, self._follower.contents.widths)
         candidates = self._preranker.check_items(request.items)
         unwanted = self._preranker.check_items(request.excluded, "excluded_")
@@ -237,10 +248,16 @@ class Recommender:
         if candidates is not None:
             self._check_fits(candidates)
             keys, sent = key_of(candidates), len(candidates)
-            if len(excluded):
-                wanted = ~np.isin(keys, excluded)
-                keys, candidates = keys[wanted], candidates.filter(pa.array(wanted))
-        prerank = PreRankQuery(request.request_id, request, request.prerank_k, candidates, keys, content)
+        bids = None
+        if request.bids_size or self._ranker.valuer is not None:
+            bids = self._preranker.check_bids(request)
+        if candidates is not None and keys is not None and len(excluded):
+            wanted = ~np.isin(keys, excluded)
+            keys, candidates = keys[wanted], candidates.filter(pa.array(wanted))
+            bids = None if bids is None else bids[wanted]
+        prerank = PreRankQuery(
+            request.request_id, request, request.prerank_k, candidates, keys, content, bids
+        )
         return _Query(prerank, sent, excluded, request.top_k, request.bid_column)
 
     def _retrieve(self, lookup: VersionLookup, query: _Query, funnel: _Funnel) -> U32:
@@ -333,24 +350,33 @@ class Recommender:
         candidates = RankQuery(columns, query.prerank.content, "items")
         return self._ranker.scores(lookup, candidates, call.inner("rank"), logged=logged)
 
-    def _bids(self, column: str, keys: I64) -> tuple[npt.NDArray[np.float64], bool]:
-        """Bids f64[n] of items; 0 for a bid that is unknown, negative or not finite."""
+    def _worths(self, column: str, keys: I64, bids: F64 | None) -> CandidateWorths | None:
+        """Worths of items with these bids f64[n], or those of the pipeline's value, or of a column.
+
+        A bid of a row that is unknown, negative or not finite is 0. None: every bid is 1.
+        """
+        if self._ranker.valuer is not None:
+            return self._ranker.valuer.of_keys(len(keys), keys, bids)
+        if bids is not None:
+            return CandidateWorths({CLICK: bids})
         if not column or not len(keys):
-            return np.ones(len(keys)), True
+            return None
         values, complete = self._preranker.item_values(column, keys)
-        bids = values.cast(pa.float64()).to_numpy(zero_copy_only=False)
-        return np.where(np.isfinite(bids) & (bids > 0), bids, 0.0), complete
+        found = values.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        return CandidateWorths({CLICK: np.where(np.isfinite(found) & (found > 0), found, 0.0)}, complete)
 
     def _reply(self, request_id: str, ranked: _Ranked) -> Reply:
         metrics.CANDIDATES.labels(ROLE).inc(ranked.stages[0].items_in)
         metrics.observe_pctr(ROLE, ranked.pctr)
+        valued = self._ranker.valuer is not None
         response = pb.RecommendResponse(
             request_id=request_id,
             version=ranked.version.number,
             model=self._ranker.model_of(ranked.version),
             prerank_model=self._preranker.model,
             pctr=ranked.pctr.tolist(),
-            ecpm=ranked.ecpm.tolist(),
+            ecpm=(1000 * ranked.values if valued else ranked.values).tolist(),
+            value=ranked.values.tolist() if valued else (),
             stages=ranked.stages,
         )
         items = response.names if self._preranker.named else response.ids
@@ -371,10 +397,11 @@ class Recommender:
             time_ms=query.prerank.columns.now_ms,
             context=request.message.context,
             candidates={self.item.name: ranked.items},
-            bids=(),
+            bids=() if ranked.bids is None else ranked.bids.tolist(),
             pctr=ranked.pctr,
             features=scores.features,
             rows=ranked.rows,
+            values=ranked.values if self._ranker.valuer is not None else None,
         )
 
     # ── parts of the stages ──────────────────────────────────────────────────────────────────────────
@@ -397,9 +424,12 @@ class Recommender:
         except pa.ArrowInvalid:
             raise RequestError("ids", f"holds a number that does not fit {self.item.dtype}") from None
 
-    def _check_bid_column(self, name: str) -> None:
+    def _check_bid_column(self, name: str, *, bids: int) -> None:
         if not name:
             return
+        if bids or self._ranker.valuer is not None:
+            by = "`bids` of the request" if bids else "the pipeline's value"
+            raise RequestError("bid_column", f"is given, but {by} says what items are worth; leave it out")
         numbers = [column for column, dtype in self._items.columns.items() if dtype in dtypes.NUMBERS]
         if name not in numbers:
             known = ", ".join(numbers) or "none"

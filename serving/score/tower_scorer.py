@@ -112,6 +112,7 @@ class TowerScorer(Snapshots[Selector]):
             self._models[side] = loaded_role(model, dense, "prerank")
             self.reads[side] = TowerReads(statistics, own.images)
             self._columns[side] = [plan.dense_names.index(name) for name in own.dense]
+        self._valued = pipeline.worths is not None and pipeline.worths.published
         self._user = user_tower(self._models["user"])
         images, config = self.reads["user"].content, configs["prerank"]
         assert isinstance(config, TwoTower)
@@ -137,7 +138,7 @@ class TowerScorer(Snapshots[Selector]):
     def make_snapshot(self, version: ModelVersion, cache: NearCache, order: FieldOrder) -> Selector:
         """See `Snapshots.make_snapshot`."""
         fields = (*order.shared, *order.own)
-        items = version.items or IdVectors.empty(self._user.outputs)
+        items = version.items or IdVectors.empty(self._user.outputs, worths=self._valued)
         return Selector(
             cache.lock,
             version.number,

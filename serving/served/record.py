@@ -8,6 +8,7 @@
     share                share of the requests in the log
     context, candidates  column → value, and column → n values; a recommendation has the items of its reply
     bids                 n values; absent: every bid is 1
+    value                n expected values; of a pipeline with a value alone
     pctr                 n click probabilities (float32), in the order of the candidates
     features             what the model read, for comparison with the trainer's features of the impression:
         plan             fingerprint of the feature plan
@@ -58,6 +59,7 @@ class Answer:
         pctr: f64[n].
         features: of m rows, with the numbers of the version.
         rows: i64[n], rows of `features` that were answered; None: all, n = m.
+        values: f64[n], expected values; None: the pipeline has none.
     """
 
     role: str
@@ -71,6 +73,7 @@ class Answer:
     pctr: F64
     features: SharedFeatures
     rows: I64 | None = None
+    values: F64 | None = None
 
     @property
     def bytes(self) -> int:
@@ -136,6 +139,7 @@ def encode(answer: Answer, facts: Mapping[str, Any], *, plan: str, time: str | N
         "context": context,
         "candidates": candidates,
         **({"bids": list(answer.bids)} if len(answer.bids) else {}),
+        **({"value": answer.values.tolist()} if answer.values is not None else {}),
         "pctr": [float(f"{p:.9g}") for p in answer.pctr.astype(np.float32).tolist()],
         "features": {
             "plan": plan,

@@ -28,9 +28,13 @@ class IdVectors:
         ids: i64[n]; of a repeated id the last vector counts.
         vectors: f32[n, dim]; they are copied to memory whose rows share few lines of the cache.
         before: vectors of the previous version; their index is shared when the ids are equal.
+        worths: f32[n], of the ids; None: they have none.
     """
 
-    def __init__(self, ids: I64, vectors: F32, before: IdVectors | None = None) -> None:
+    def __init__(
+        self, ids: I64, vectors: F32, before: IdVectors | None = None, worths: F32 | None = None
+    ) -> None:
+        self.worths = None if worths is None else worths.copy()
         if (ids[1:] <= ids[:-1]).any():
             order = np.argsort(ids, kind="stable")
             self.ids: I64 = ids[order]
@@ -39,6 +43,7 @@ class IdVectors:
                 order, self.ids = order[last], self.ids[last]
             self.vectors = aligned(len(order), vectors.shape[1])
             np.take(vectors, order, axis=0, out=self.vectors, mode="clip")  # "raise" would copy
+            self.worths = None if worths is None else worths[order]
         else:
             self.vectors = aligned(*vectors.shape)
             self.vectors[:] = vectors
@@ -53,23 +58,29 @@ class IdVectors:
         return len(self.ids)
 
     @staticmethod
-    def empty(dim: int) -> IdVectors:
+    def empty(dim: int, *, worths: bool = False) -> IdVectors:
         """Matrix without rows, for a version that was published before the first id was known."""
-        return IdVectors(np.empty(0, np.int64), np.empty((0, dim), np.float32))
+        none = np.empty(0, np.float32) if worths else None
+        return IdVectors(np.empty(0, np.int64), np.empty((0, dim), np.float32), worths=none)
 
-    def with_newer(self, ids: I64, vectors: F32) -> IdVectors:
+    def with_newer(self, ids: I64, vectors: F32, worths: F32 | None = None) -> IdVectors:
         """These vectors with newer ones; of a repeated id the last counts.
 
         Args:
             ids: i64[n], known or not.
             vectors: f32[n, dim].
+            worths: f32[n], where these have some.
         """
         rows, known = self.find(ids)
         if known.all():
-            newer = self.vectors.copy()
+            newer, own = self.vectors.copy(), self.worths
             newer[rows] = vectors
-            return IdVectors(self.ids, newer, self)
-        return IdVectors(np.concatenate([self.ids, ids]), np.concatenate([self.vectors, vectors]))
+            if own is not None:
+                own = own.copy()
+                own[rows] = worths
+            return IdVectors(self.ids, newer, self, own)
+        own = None if self.worths is None or worths is None else np.concatenate([self.worths, worths])
+        return IdVectors(np.concatenate([self.ids, ids]), np.concatenate([self.vectors, vectors]), worths=own)
 
     def find(self, ids: I64) -> tuple[U32, npt.NDArray[np.bool_]]:
         """Rows u32[n] of ids i64[n], and known bool[n]; the row of an unknown id is invalid."""
@@ -79,4 +90,4 @@ class IdVectors:
     @property
     def matrix(self) -> ItemMatrix:
         """These vectors, for compiled calls."""
-        return ItemMatrix(self._rows, self.ids, self.vectors)
+        return ItemMatrix(self._rows, self.ids, self.vectors, self.worths)

@@ -30,13 +30,16 @@ class ItemVectors:
     ids: Mapping[str, I64] = field(default_factory=dict)
 
     @staticmethod
-    def of(names: Sequence[str], read: Mapping[str, Blob], before: ItemVectors | None) -> ItemVectors:
+    def of(
+        names: Sequence[str], read: Mapping[str, Blob], before: ItemVectors | None, *, worths: bool = False
+    ) -> ItemVectors:
         """Vectors of the blobs of a version.
 
         Args:
             names: of all its blobs, at least one.
             read: name → blob; the others are of the version before.
             before: vectors of the version before.
+            worths: the last number of each vector is the worth of its item.
 
         Raises:
             ValueError: a blob holds no vectors.
@@ -56,10 +59,17 @@ class ItemVectors:
         if before is None or not shared:
             last = before.matrix if before is not None else None
             # without a blob of those that left, no later version shares a blob
-            return ItemVectors(IdVectors(*new, last), ids if left else {})
+            some, vectors, worth = _apart(new, worths)
+            return ItemVectors(IdVectors(some, vectors, last, worth), ids if left else {})
         replaced = [some for name, some in before.ids.items() if name not in ids]
         gone = np.setdiff1d(np.concatenate([absent, *replaced]), new[0])
-        return ItemVectors(_updated(before.matrix, new, gone), ids)
+        return ItemVectors(_updated(before.matrix, _apart(new, worths), gone), ids)
+
+
+def _apart(held: tuple[I64, F32], worths: bool) -> tuple[I64, F32, F32 | None]:
+    """Ids, vectors, and their last numbers as worths."""
+    ids, vectors = held
+    return (ids, vectors[:, :-1], vectors[:, -1]) if worths else (ids, vectors, None)
 
 
 def _without(held: tuple[I64, F32], gone: I64) -> tuple[I64, F32]:
@@ -70,7 +80,7 @@ def _without(held: tuple[I64, F32], gone: I64) -> tuple[I64, F32]:
     return held[0][stay], held[1][stay]
 
 
-def _updated(before: IdVectors, new: tuple[I64, F32], gone: I64) -> IdVectors:
+def _updated(before: IdVectors, new: tuple[I64, F32, F32 | None], gone: I64) -> IdVectors:
     """Vectors with new ones and without ids that are gone; the index is shared while the ids are the same."""
     rows, known = before.find(gone)
     if not known.any():
@@ -78,4 +88,5 @@ def _updated(before: IdVectors, new: tuple[I64, F32], gone: I64) -> IdVectors:
     stay = np.ones(len(before), bool)
     stay[rows[known]] = False
     kept = before.ids[stay], before.vectors[stay]
-    return IdVectors(*joined([kept, new]))
+    worths = None if before.worths is None or new[2] is None else np.append(before.worths[stay], new[2])
+    return IdVectors(*joined([kept, new[:2]]), worths=worths)

@@ -57,6 +57,7 @@ class RoleSpec:
         fingerprint: of the pipeline.
         contents: content that the role's model reads.
         with_items: whether item vectors are loaded.
+        with_worths: whether they have worths behind them.
         near_cache: makes an empty near-cache for a version.
         scorers: makes the models of a version from its dense tensors; see `ModelVersion`.
         leaves_ms: time for which an impression waits before it is learned (`ingest.language.streams`).
@@ -71,6 +72,7 @@ class RoleSpec:
     scorers: Callable[[VersionManifest, Mapping[str, torch.Tensor]], Mapping[str, object]]
     leaves_ms: int = 0
     contenders: Sequence[str] = ()
+    with_worths: bool = False
 
 
 class VersionLoader:
@@ -129,7 +131,8 @@ class VersionLoader:
             return None
         items = None
         if item_names:
-            items = ItemVectors.of(item_names, {name: vectors.pop(name) for name in new_items}, known)
+            new = {name: vectors.pop(name) for name in new_items}
+            items = ItemVectors.of(item_names, new, known, worths=self._spec.with_worths)
         content = self._spec.contents.decode(
             {name: [vectors[blob] for blob in parts] for name, parts in content_names.items()},
             dense,

@@ -26,6 +26,17 @@ def test_a_packed_reply_has_the_order_and_the_numbers_of_numpy(rows: int) -> Non
     assert PACK(pctr, bids) == expected.SerializeToString()
 
 
+def test_values_are_packed_beside_their_thousandfold() -> None:
+    rng = np.random.default_rng(0)
+    pctr, bids, values = rng.random(300), rng.random(300), rng.integers(0, 9, 300).astype(np.float64)
+    pack = ReplyPacker(4, 5, 6, 9)
+    for given in (None, values):
+        each = bids * pctr if given is None else given
+        order = np.argsort(-each, kind="stable")
+        expected = pb.RankResponse(index=order, pctr=pctr[order], ecpm=1000 * each[order], value=each[order])
+        assert pb.RankResponse.FromString(pack(pctr, bids, given)) == expected
+
+
 def test_candidates_without_a_probability_come_last() -> None:
     reply = unpacked(np.array([np.nan, 0.5, np.nan, 0.75]), np.ones(4))
 

@@ -107,6 +107,37 @@ def test_products(rows: int, dim: int, k: int, seed: int) -> None:
     assert len(np.unique(level)) <= 1
 
 
+def valued(scores: F32, worths: NDArray[np.float32]) -> F32:
+    """Values in float32, as they are ordered."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return (worths.astype(np.float64) / (1 + np.exp(-scores.astype(np.float64)))).astype(np.float32)
+
+
+@given(SCORES, st.integers(1, 100), st.integers(0, 2**32 - 1), st.booleans())
+def test_worths_weigh_the_logistic_scores(values: list[float], k: int, seed: int, few: bool) -> None:
+    """Of any scores, worths of 0 and ties; the rows' worths in a scan are bids of their keys."""
+    scores, rng = np.array(values, np.float32), np.random.default_rng(seed)
+    worths = (rng.integers(0, 3, len(scores)) if few else rng.lognormal(0, 3, len(scores))).astype(np.float32)
+    one, keys = Query(np.ones(1, np.float32), 0.0, k), np.arange(len(scores))
+    scanned = best_rows(scores[:, None], one, NONE, worths)
+    _, _, named = best_of_keys(numbered(keys), keys, scores[:, None], one, bids=worths.astype(np.float64))
+    assert named is not None
+    for found in (scanned, named):
+        assert found.values is not None
+        assert found.positions.tolist() == expected(valued(scores, worths), k)
+        np.testing.assert_array_equal(found.values, valued(scores, worths)[found.positions])
+        np.testing.assert_array_equal(found.scores, scores[found.positions])
+
+
+def test_a_large_scan_by_worths_is_exact() -> None:
+    """Bounds refuse most rows; no row that belongs to the best is among them."""
+    rng = np.random.default_rng(0)
+    scores = rng.normal(-4, 3, 60_000).astype(np.float32)
+    worths = rng.lognormal(0, 1, 60_000).astype(np.float32)
+    found = best_rows(scores[:, None], Query(np.ones(1, np.float32), 0.0, 600), NONE, worths)
+    assert found.positions.tolist() == expected(valued(scores, worths), 600)
+
+
 def test_rows_beside_do_not_matter() -> None:
     """A row of NaN or infinity leaves its neighbors alone, also where rows end within a register."""
     for dim in (1, 5, 16, 19, 32, 33):

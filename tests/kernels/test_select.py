@@ -27,7 +27,7 @@ from tests.kernels.given_features import GivenFeatures
 DIM, OUT, HIDDEN, MORE = 4, 6, 9, 2
 LAYOUT = RowLayout((Segment("rank.w", 1, SGD()), Segment("prerank.t", DIM, SGD())))
 USERS, CITIES, ITEMS = np.arange(5), np.arange(100, 110), np.arange(-20, 2000, 7)
-FIELDS = SelectionFields(4, 5, 1, 7)
+FIELDS = SelectionFields(4, 5, 1, 7, 11)
 GAMMA, SOFT, BIAS = 3.0, 0.1, 0.25
 NONE = np.empty(0, np.uint32)
 F32 = np.float32

@@ -8,15 +8,18 @@ from functools import partial
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import safetensors.numpy
 import torch
 
 from livectr.ingest.extract.extractor import Extract
 from livectr.ingest.extract.statistics import Statistics
+from livectr.ingest.extract.worths import WorthExtractor
 from livectr.ingest.join.examples import ExampleSource
 from livectr.ingest.join.lookup import LookupTable
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
+from livectr.ingest.plan.worths import Worths
 from livectr.store.vectors import blob_count, blob_rows
 from livectr.trainer import telemetry
 from livectr.trainer.comm.control import Control
@@ -98,6 +101,11 @@ def _vectors(copied: ItemCopy, control: Control) -> F32:
     return copied.vectors(partial(_sum, control))
 
 
+def _with_worths(copied: ItemCopy, worths: F32, control: Control) -> F32:
+    """Vectors f32[n, out + 1] of copied items, with their worths behind. Collective."""
+    return np.concatenate([_vectors(copied, control), worths], axis=1)
+
+
 @dataclass(frozen=True)
 class ItemCopier:
     """Copies what the vectors of a version's items depend on.
@@ -140,16 +148,28 @@ class ItemCopier:
                 table, generation, self.now_ms, whole=since is None, sample=sample, first_ms=self.first_ms
             )
         ids, failed, copied = self._copied(table, plan.ids if plan is not None else None)
-        compute = partial(_vectors, copied)
+        compute, out = partial(_vectors, copied), copied.out
+        worths = self.pipeline.worths
+        if worths is not None and worths.published:
+            compute, out = partial(_with_worths, copied, self._worths(worths, table, ids)), out + 1
         if refresh is None:
-            return Items(ids, copied.out, compute, ItemBlobs.of_all(len(ids), copied.out))
+            return Items(ids, out, compute, ItemBlobs.of_all(len(ids), out))
         if plan is not None:
             plan = plan.without(failed)
         told = self.control.broadcast_json([plan.tags, plan.whole] if plan is not None else [])
         if plan is None:
-            return Items(ids, copied.out, compute, ItemBlobs(told[0], (), told[1]))
+            return Items(ids, out, compute, ItemBlobs(told[0], (), told[1]))
         blobs = ItemBlobs(plan.tags, plan.sizes, plan.whole, plan.left, plan.published)
-        return Items(ids, copied.out, compute, blobs)
+        return Items(ids, out, compute, blobs)
+
+    def _worths(self, worths: Worths, table: LookupTable | None, ids: I64) -> F32:
+        """Bids f32[n, 1] of items, of their rows; 0 on other ranks than 0, which write no vectors."""
+        if table is None:
+            return np.zeros((len(ids), 1), np.float32)
+        rows = table.take(ids)
+        extract = WorthExtractor(worths, worths.row_plan, (worths.value.bid_label,))
+        columns = {root.name: rows.column(root.ref.column) for root in extract.roots}
+        return extract(pa.RecordBatch.from_pydict(columns) if columns else rows)
 
     def _copied(self, table: LookupTable | None, ids: I64 | None) -> tuple[I64, Bools, ItemCopy]:
         """Copy what the vectors of some of rank 0's items depend on. Collective.

@@ -107,8 +107,13 @@ def add(commands: Any) -> None:
             metavar="JSON|FILE",
             help='context and candidates as JSON over HTTP has them: {"context": {…}, "candidates": {…}}',
         )
+        query.add_argument(
+            "--bids",
+            default="",
+            metavar="B1,B2,…",
+            help="one bid a candidate [that of the pipeline's value; else 1 to rank, none to pre-rank]",
+        )
         if role == "rank":
-            query.add_argument("--bids", default="", metavar="B1,B2,…", help="one bid a candidate [1]")
             query.add_argument(
                 "--explain",
                 nargs="?",
@@ -164,9 +169,9 @@ def _ask(given: argparse.Namespace, *, last: bool) -> int:
         columns = {n: _values(n, text, dtypes) for n, text in _pairs(given.candidates, "--candidates")}
         if given.request:
             context, columns = _of_request(given, dtypes)
+        bids = _bids(given.bids)
         client = client.pinned(given.version).on_side(given.side)
         if isinstance(client, RankClient):
-            bids = _bids(given.bids)
             answer = client.explain(context, columns, bids, best=given.explain, request_id=given.request_id)
             rows = answers.ranked(answer, columns)
         else:
@@ -180,7 +185,7 @@ def _ask(given: argparse.Namespace, *, last: bool) -> int:
                 answer = _recommended(client, given, context, candidates, described)
                 rows = answers.recommended(answer)
             else:
-                answer = client.prerank(context, candidates, given.top_k, request_id=given.request_id)
+                answer = client.prerank(context, candidates, given.top_k, bids, request_id=given.request_id)
                 rows = answers.chosen(answer)
     stages = answers.stages(answer) if isinstance(client, RecommendClient) else []
     explanations = answers.explained(answer) if isinstance(client, RankClient) else []
@@ -229,7 +234,7 @@ def _recommended(
 
     dtype = next(column.dtype for column in server.columns if _is_item(column))
     excluded = [_value("--exclude", one, {"--exclude": dtype}) for one in given.exclude.split(",") if one]
-    items = RecommendItems(candidates, excluded, given.bid_column)
+    items = RecommendItems(candidates, excluded, given.bid_column, _bids(given.bids))
     counts = given.top_k, given.prerank_k
     return client.recommend(context, *counts, items=items, request_id=given.request_id)
 

@@ -57,6 +57,7 @@ from livectr.trainer.quality.run_quality import RunQuality
 from livectr.trainer.quality.run_record import RunRecord
 from livectr.trainer.quality.scales import Scales
 from livectr.trainer.quality.seen import ItemCounts
+from livectr.trainer.quality.value import ValueTotals
 from livectr.trainer.schedule import Schedule
 from livectr.trainer.setup import Setup
 from livectr.trainer.stages import ExchangeStage, FetchStage, LearnStage, ReportStage, Stages
@@ -146,6 +147,8 @@ def build(
     monitor = Monitor.of(setup, tables, roles)
     some = [items, labels, scales, quality, monitor, hedger, calibrator, contest, gate, record, stream.watch]
     parts: list[Part] = [part for part in some if part is not None]
+    if pipeline.worths is not None:
+        parts.append(ValueTotals())
     if stream.source.counters:
         parts.append(CountersPart(stream.source.counters, rank))
 
@@ -195,8 +198,9 @@ def build(
         )
     evaluation = None
     if rank == 0:
+        worths = () if pipeline.worths is None else pipeline.worths.labels
         rules = items, labels, contest, hedger, calibrator, scales
-        evaluation = Evaluation(parts, *rules, pipeline.targets, pipeline.log.leaves_ms)
+        evaluation = Evaluation(parts, *rules, pipeline.targets, pipeline.log.leaves_ms, worths)
     holds = Holds(publisher, gate, step)
     assembled = Parts(
         pipeline=pipeline,

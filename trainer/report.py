@@ -42,6 +42,8 @@ class Report:
             examples of before.
         heads: role of a head of a hedge → its measures.
         targets: name of a target → measures of its probability, that of the click included, by its label.
+        value: predicted and realised value of the examples, their ratio, and of each label; {} without a
+            `value` of the pipeline.
         hedge: role of a head → its weight; {} if the ranking model is no hedge.
         segments: number of the calibration's segments, of those judged by 500 clicks, and of these the lowest
             and highest calibration, raw and calibrated; {} without calibration.
@@ -91,6 +93,7 @@ class Report:
     calibrated: dict[str, Any] = field(default_factory=dict)
     heads: dict[str, dict[str, Any]] = field(default_factory=dict)
     targets: dict[str, dict[str, Any]] = field(default_factory=dict)
+    value: dict[str, Any] = field(default_factory=dict)
     hedge: dict[str, float] = field(default_factory=dict)
     segments: dict[str, Any] = field(default_factory=dict)
     contest: dict[str, Any] = field(default_factory=dict)

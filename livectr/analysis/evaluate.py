@@ -34,6 +34,7 @@ from livectr.trainer.quality.predictions import (
     weights_of,
 )
 from livectr.trainer.quality.seen import COLD, is_cold
+from livectr.trainer.quality.value import ValueSums, total_value, value_sums
 
 PERIODS_S = (1, 10, 60, 300, 600, 1800, 3600, 6 * 3600, 86_400, 7 * 86_400)
 MOST_PERIODS = 8
@@ -97,6 +98,21 @@ class Row:
         return values | self.quality.as_dict()
 
 
+@dataclass(frozen=True)
+class ValueRow:
+    """Value of a part of a log by a model: "all", or the "last" 20 %, of one label or of all."""
+
+    log: str
+    model: str
+    of: str
+    label: str | None
+    sums: ValueSums
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able."""
+        return dict(log=self.log, model=self.model, of=self.of, label=self.label) | self.sums.as_dict()
+
+
 def check_plots(options: EvaluateOptions) -> None:
     """Raise ConfigError for a plot that cannot be drawn, before hours of work."""
     for path in (options.plot, options.bars):
@@ -117,10 +133,12 @@ def evaluate(options: EvaluateOptions) -> int:
         _curve(options.plot, logs, options)
     if options.bars is not None:
         _bars(options.bars, logs, options.measure)
+    values = [value for name, held in logs.items() for value in values_of(name, held)]
     if options.as_json:
-        print(json.dumps({"rows": [row.as_dict() for row in rows], "lifts": list(map(asdict, lifts))}))
+        found = {"rows": [row.as_dict() for row in rows], "lifts": list(map(asdict, lifts))}
+        print(json.dumps(found | ({"values": [value.as_dict() for value in values]} if values else {})))
     else:
-        _show(rows, lifts)
+        _show(rows, lifts, values)
     return 0
 
 
@@ -153,6 +171,19 @@ def lifts_of(name: str, held: Records) -> Iterator[Lift]:
                 yield Lift(
                     name, "rank", shadow, of, measure, _finite(by.difference), _finite(by.standard_error)
                 )
+
+
+def values_of(name: str, held: Records) -> Iterator[ValueRow]:
+    """Values of a log by model, of all labels together and of each of several; none without worths."""
+    end = slice(int(len(held) * (1 - LAST)), None)
+    others = ("prerank", *targets_of(held))
+    for model in (role for role in roles_of(held) if role not in others):
+        for of, part in (("all", held), ("last", held[end])):
+            by_label = value_sums(part, model)
+            if by_label:
+                yield ValueRow(name, model, of, None, total_value(by_label))
+            for label, sums in by_label.items() if len(by_label) > 1 else ():
+                yield ValueRow(name, model, of, label, sums)
 
 
 def sliding(
@@ -221,7 +252,7 @@ def _label(log: str, model: str, logs: Mapping[str, Records]) -> str:
     return model if len(logs) == 1 else f"{model}, {Path(log).name}"
 
 
-def _show(rows: Sequence[Row], lifts: Sequence[Lift]) -> None:
+def _show(rows: Sequence[Row], lifts: Sequence[Lift], values: Sequence[ValueRow]) -> None:
     console = Console()
     for log in dict.fromkeys(row.log for row in rows):
         for model in dict.fromkeys(row.model for row in rows if row.log == log):
@@ -232,6 +263,9 @@ def _show(rows: Sequence[Row], lifts: Sequence[Lift]) -> None:
             own_lifts = [lift for lift in lifts if (lift.log, lift.over) == (log, shadow)]
             _say(console, f"rank − {shadow} of {log}, ± 95 %")
             console.print(_lift_table(own_lifts))
+        if own_values := [value for value in values if value.log == log]:
+            _say(console, f"value of {log}: worth × probability, and what came")
+            console.print(_value_table(own_values))
     _say(
         console,
         "Last: the last 20 % of the examples; times are UTC. Cold: of items of which fewer than "
@@ -259,6 +293,18 @@ def _table(rows: Sequence[Row]) -> Table:
             *map(_number, (q.cold_auc, q.cold_gauc, q.logloss, q.calibration)),
             end_section=row.of == "last" and i + 1 < len(rows),
         )
+    return table
+
+
+def _value_table(values: Sequence[ValueRow]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
+    for name in ("model", "of", "label", "predicted", "realised", "calibration"):
+        table.add_column(name, justify="left" if name in ("model", "of", "label") else "right", no_wrap=True)
+    for value in values:
+        sums = value.sums
+        ratio = sums.predicted / sums.realised if sums.realised else float("nan")
+        money = (f"{sums.predicted:,.2f}", f"{sums.realised:,.2f}")
+        table.add_row(value.model, value.of, value.label or "all", *money, _number(ratio))
     return table
 
 

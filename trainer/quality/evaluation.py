@@ -43,6 +43,7 @@ class Evaluation:
         calibrator: maps logits before their examples are counted in it; None: nothing is calibrated.
         scales: scale the examples' weights; None: each counts once.
         targets: labels beside the click, in the order of a batch's.
+        worths: labels that have a worth, in the order of a batch's.
         leaves_ms: time after which an impression is an example.
     """
 
@@ -55,6 +56,7 @@ class Evaluation:
     scales: Scales | None = None
     targets: Sequence[Target] = ()
     leaves_ms: int = 0
+    worths: Sequence[str] = ()
 
     @property
     def by_step(self) -> bool:
@@ -88,7 +90,7 @@ class Evaluation:
         weight = None if batch.weights is None else counts_of(batch.weights[batch.sequence], label)
         if segment is None and self.calibrator is not None:
             segment = np.full(len(batch), NO_SEGMENT)
-        came = self._came(batch)
+        came, worths = self._came(batch), self._worths(batch)
         seen = np.full(len(batch), NOT_COUNTED, np.uint32)
         if self.items is not None:
             seen[~batch.late] = self.items.seen(batch.item[~batch.late])
@@ -105,6 +107,7 @@ class Evaluation:
                 segment=of_rows,
                 weight=None if weight is None else weight[rows],
                 targets={role: label[rows] for role, label in came.items()},
+                worths={label: worth[rows] for label, worth in worths.items()},
             )
             if self.labels is not None:
                 ends = np.array([0, len(scored)]) if bounds is None else bounds
@@ -132,6 +135,7 @@ class Evaluation:
             segment=batch.segment,
             weight=weight,
             targets=self._came(batch),
+            worths=self._worths(batch),
         )
         of = {role: scored[role] for role in roles_of(scored)}
         again = Scored(scored, of, step, self.champion, at_ms=batch.order - self.leaves_ms)
@@ -144,6 +148,12 @@ class Evaluation:
             return {}
         in_sequence = batch.targets[batch.sequence]
         return {target.role: in_sequence[:, t] for t, target in enumerate(self.targets)}
+
+    def _worths(self, batch: Batch) -> dict[str, F32]:
+        """Label → its worths f32[B], in the global sequence."""
+        if batch.worths is None:
+            return {}
+        return {label: batch.worths[:, place] for place, label in enumerate(self.worths)}
 
     def _groups(self, batch: Batch, step: int) -> Iterator[tuple[slice, int, I64 | None]]:
         """Divide a block after the batches that end a pane of the mixture or of the maps.

@@ -49,13 +49,16 @@ class FinalLabels(Part):
         window_ms: label window.
         roles: models that score.
         weighted: examples have weights.
+        worths: labels that have a worth.
     """
 
     kind = "scores"
 
-    def __init__(self, window_ms: int, roles: Iterable[str], *, weighted: bool = False) -> None:
+    def __init__(
+        self, window_ms: int, roles: Iterable[str], *, weighted: bool = False, worths: Iterable[str] = ()
+    ) -> None:
         self._window_ms = window_ms
-        self._columns = layout(roles, weighted=weighted)
+        self._columns = layout(roles, weighted=weighted, worths=worths)
         # A key need not be known after its window: the source has dropped duplicates.
         self._join = JoinIndex(window_ms, 0, max_bytes=UNBOUNDED)
         kinds = {name: pa.from_numpy_dtype(self._columns[name]) for name in self._columns.names or ()}
@@ -69,7 +72,8 @@ class FinalLabels(Part):
         view, weighted = setup.pipeline.log, setup.pipeline.example_weights is not None
         if setup.rank != 0 or not view.provisional:
             return None
-        return FinalLabels(view.window_ms, roles, weighted=weighted)
+        worths = () if setup.pipeline.worths is None else setup.pipeline.worths.labels
+        return FinalLabels(view.window_ms, roles, weighted=weighted, worths=worths)
 
     def __len__(self) -> int:
         return self._join.counts.pending

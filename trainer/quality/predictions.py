@@ -19,6 +19,10 @@ Of a pipeline with weights or sampled negatives, besides:
 
     weight                 float32  examples of the whole log that it counts for (models.importance)
 
+Of a pipeline with a value, besides, for each of its labels:
+
+    worth.<label>          float32  what the label is worth
+
 Of a pipeline with targets, besides, for the head of each:
 
     <role>.label           uint8    1: the target came; UNKNOWN: not known with this record
@@ -68,6 +72,8 @@ NO_ROLES = (*COLUMNS, SEGMENT, WEIGHT)
 """Columns that are no model's logits, beside the labels of targets."""
 LABEL = ".label"
 """End of the name of the column with a target's label."""
+WORTH = "worth."
+"""Beginning of the name of the column with a label's worth."""
 UNKNOWN = 255
 """Label that is not known with a record."""
 FORMAT = "livectr predictions"
@@ -80,13 +86,16 @@ U32 = npt.NDArray[np.uint32]
 F32 = npt.NDArray[np.float32]
 
 
-def layout(roles: Iterable[str], *, weighted: bool = False, targets: Iterable[str] = ()) -> np.dtype[np.void]:
+def layout(
+    roles: Iterable[str], *, weighted: bool = False, targets: Iterable[str] = (), worths: Iterable[str] = ()
+) -> np.dtype[np.void]:
     """Columns of a record; with calibrated logits also the segment.
 
     Args:
         roles: models.
         weighted: examples have weights.
         targets: roles among them with labels of their own.
+        worths: labels that have a worth.
 
     Raises:
         ConfigError: a role has the name of another column.
@@ -97,6 +106,7 @@ def layout(roles: Iterable[str], *, weighted: bool = False, targets: Iterable[st
             raise ConfigError(f"a model cannot be named {role!r}: the prediction log has such a column.")
     more = [(SEGMENT, "<i8")] if CALIBRATED in roles else []
     more += [(WEIGHT, "<f4")] if weighted else []
+    more += [(WORTH + label, "<f4") for label in worths]
     more += [(role + LABEL, "u1") for role in targets]
     return np.dtype([*COLUMNS.items(), *more, *((role, "<f4") for role in roles)])
 
@@ -144,12 +154,18 @@ def quality_of(held: Records, role: str) -> Quality:
 
 def roles_of(held: Records) -> tuple[str, ...]:
     """Models whose logits the records hold."""
-    return tuple(n for n in held.dtype.names or () if n not in NO_ROLES and not n.endswith(LABEL))
+    names = (n for n in held.dtype.names or () if n not in NO_ROLES)
+    return tuple(n for n in names if not n.endswith(LABEL) and not n.startswith(WORTH))
 
 
 def targets_of(held: Records) -> tuple[str, ...]:
     """Roles with labels of their own."""
     return tuple(n.removesuffix(LABEL) for n in held.dtype.names or () if n.endswith(LABEL))
+
+
+def worths_of(held: Records) -> tuple[str, ...]:
+    """Labels that have a worth."""
+    return tuple(n.removeprefix(WORTH) for n in held.dtype.names or () if n.startswith(WORTH))
 
 
 def records(
@@ -164,12 +180,14 @@ def records(
     segment: I64 | None = None,
     weight: F32 | None = None,
     targets: Mapping[str, F32] = MappingProxyType({}),
+    worths: Mapping[str, F32] = MappingProxyType({}),
 ) -> Records:
     """Pack columns of B values into records[B]; only calibrated logits have a segment.
 
-    Labels of targets are by role. A label that is NaN is UNKNOWN.
+    Labels of targets are by role, worths by label. A label that is NaN is UNKNOWN.
     """
-    packed = np.empty(len(instance), layout(logits, weighted=weight is not None, targets=targets))
+    kinds = layout(logits, weighted=weight is not None, targets=targets, worths=worths)
+    packed = np.empty(len(instance), kinds)
     columns: dict[str, Any] = dict(
         instance=instance, user=user, item=item, time_ms=time_ms, seen=seen, label=_written(label)
     )
@@ -177,6 +195,7 @@ def records(
         columns[SEGMENT] = NO_SEGMENT if segment is None else segment
     if weight is not None:
         columns[WEIGHT] = weight
+    columns |= {WORTH + label: worth for label, worth in worths.items()}
     columns |= {role + LABEL: _written(came) for role, came in targets.items()}
     for name, values in (columns | dict(logits)).items():
         packed[name] = values
@@ -320,6 +339,7 @@ class PredictionLog:
         keep: newest records that are kept at least, and at most twice as many; 0: all.
         weighted: examples have weights.
         targets: roles with labels of their own.
+        worths: labels that have a worth.
 
     Raises:
         ConfigError: the file is no prediction log, so that it is not written over.
@@ -333,8 +353,9 @@ class PredictionLog:
         *,
         weighted: bool = False,
         targets: Iterable[str] = (),
+        worths: Iterable[str] = (),
     ) -> None:
-        self.columns = layout(roles, weighted=weighted, targets=targets)
+        self.columns = layout(roles, weighted=weighted, targets=targets, worths=worths)
         self._keep = keep
         if path is None:
             self._file = cast(BinaryIO, tempfile.TemporaryFile("w+b", buffering=0))  # noqa: SIM115

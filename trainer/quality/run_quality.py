@@ -8,6 +8,7 @@ from typing import Any
 
 from livectr.trainer.part import Part, Scored
 from livectr.trainer.quality.predictions import CALIBRATED, PredictionLog, targets_of
+from livectr.trainer.quality.value import value_report
 from livectr.trainer.setup import Setup
 
 MEASURES = (
@@ -44,7 +45,10 @@ class RunQuality(Part):
         weighted = setup.pipeline.example_weights is not None
         path, keep = setup.options.prediction_file, setup.options.kept_predictions
         targets = [target.role for target in setup.pipeline.targets]
-        log = setup.closed(PredictionLog(path, roles, keep, weighted=weighted, targets=targets))
+        worths = () if setup.pipeline.worths is None else setup.pipeline.worths.labels
+        log = setup.closed(
+            PredictionLog(path, roles, keep, weighted=weighted, targets=targets, worths=worths)
+        )
         return RunQuality(log, roles, setup.pipeline.challengers, setup.pipeline.shadows)
 
     def measure(self, scored: Scored) -> None:
@@ -61,7 +65,8 @@ class RunQuality(Part):
         for role in self.roles:
             over = self.log.report(role)
             found[role] = {**over["all"].as_dict(), "last_20_percent": over["last"].as_dict()}
-        rank, targets = found.get("rank", {}), targets_of(self.log.read())
+        held = self.log.read()
+        rank, targets = found.get("rank", {}), targets_of(held)
         return {
             **{name: rank[name] for name in MEASURES if name in rank},
             "measured_examples": rank.get("examples"),
@@ -74,6 +79,7 @@ class RunQuality(Part):
             },
             "targets": {role.removeprefix("rank."): found[role] for role in targets if role in found},
             "calibrated": found.get(CALIBRATED, {}),
+            "value": value_report(held, CALIBRATED if CALIBRATED in self.roles else "rank"),
             "challengers": {role: values for role, values in found.items() if role in self.challengers},
             "shadows": {role: values for role, values in found.items() if role in self.shadows},
         }

@@ -69,7 +69,10 @@ class RunRecord(Part):
         targets = [target.role for target in pipeline.targets]
         later = [target.role for target in pipeline.targets if target.label is None]
         weighted = pipeline.example_weights is not None
-        self._windows = Windows(tuple(roles), weighted=weighted, targets=targets, unknown=later)
+        worths = () if pipeline.worths is None else pipeline.worths.labels
+        self._windows = Windows(
+            tuple(roles), weighted=weighted, targets=targets, unknown=later, worths=worths
+        )
         bins = {"first_logit": FIRST_LOGIT, "width": BIN_WIDTH, "count": BINS}
         head = {
             "began_ms": began_ms,

@@ -33,6 +33,12 @@ CHAMPION = Gauge(
 CHAMPION_CHANGES = of_rank_0(
     Counter("livectr_champion_changes", "Challengers that this process has promoted.")
 )
+PREDICTED_VALUE = Counter(
+    "livectr_predicted_value",
+    "Worth × probability of a label, of its examples before they were learned.",
+    ["label"],
+)
+REALISED_VALUE = Counter("livectr_realised_value", "Worth of the labels that came, by label.", ["label"])
 HEAD_WEIGHT = Gauge("livectr_hedge_weight", "Weight of a head in the hedge that ranks.", ["model"])
 CONTEST_LOGLOSS = Gauge(
     "livectr_contest_logloss",

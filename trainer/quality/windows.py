@@ -42,6 +42,7 @@ class Windows:
             examples of equal weight (Kish 1965).
         targets: roles with labels of their own.
         unknown: roles among them whose labels the examples do not know: they are not measured.
+        worths: labels that have a worth.
 
     Attributes:
         before: examples of all closed windows.
@@ -55,9 +56,10 @@ class Windows:
         weighted: bool = False,
         targets: Collection[str] = (),
         unknown: Collection[str] = (),
+        worths: Collection[str] = (),
     ) -> None:
         self.roles, self._weighted = tuple(role for role in roles if role not in unknown), weighted
-        self._columns = layout(roles, weighted=weighted, targets=targets)
+        self._columns = layout(roles, weighted=weighted, targets=targets, worths=worths)
         self.before = 0
         self._begin()
 

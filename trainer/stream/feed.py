@@ -37,6 +37,7 @@ from livectr.ingest.dead_letters.letters import EXAMPLE, DeadLetters, Reason
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.extract.targets import TargetExtractor, TargetLabels
 from livectr.ingest.extract.weights import WeightExtractor, Weights
+from livectr.ingest.extract.worths import WorthExtractor
 from livectr.ingest.join.counters import Together
 from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.join.examples import ExampleSource
@@ -78,6 +79,8 @@ class Batch:
         weights: f32[B, 2], weight and sampling rate of all rows, rank-major; None: each counts once.
         targets: f32[B, T], labels of the T targets, of all rows, rank-major; NaN: not known with this row.
             None: there are none.
+        worths: f32[B, L], worths of the labels of the pipeline's value, in the global sequence; None: it has
+            none.
         cut: int64[P], number of examples of the cut of each batch, those that could not be extracted
             included; without finals.
         bounds: int64[P + 1], bounds of the P batches of a block, whose rows are in the global sequence; None:
@@ -99,6 +102,7 @@ class Batch:
     segment: I64 | None = None
     weights: F32 | None = None
     targets: F32 | None = None
+    worths: F32 | None = None
 
     def __len__(self) -> int:
         return len(self.sequence)
@@ -121,6 +125,7 @@ class Batch:
                 segment=None if self.segment is None else self.segment[rows],
                 weights=None if self.weights is None else self.weights[rows],
                 targets=None if self.targets is None else self.targets[rows],
+                worths=None if self.worths is None else self.worths[rows],
                 **{name: getattr(self, name)[rows] for name in IDS},
             )
 
@@ -164,17 +169,18 @@ class Batch:
             segment=None if self.segment is None else self.segment[left],
             weights=None if self.weights is None else self.weights[stays],
             targets=None if self.targets is None else self.targets[stays],
+            worths=None if self.worths is None else self.worths[left],
             **{name: getattr(self, name)[left] for name in IDS},
         )
 
 
 @dataclass(frozen=True)
 class _Flight:
-    """Batch whose features, weights and targets a thread computes."""
+    """Batch whose features, weights, targets and worths a thread computes."""
 
     cut: Cut
     own: Examples
-    computed: Future[tuple[AnyFeatures, Weights | None, TargetLabels | None]]
+    computed: Future[tuple[AnyFeatures, Weights | None, TargetLabels | None, F32 | None]]
 
 
 class Feed:
@@ -188,6 +194,7 @@ class Feed:
         segments: gives the calibration segment int64[b] of each row; None: there are none.
         weights: gives the weights of rows; None: each counts once.
         targets: gives the labels of T targets; None: there are none.
+        worths: gives the worths of the value's labels; None: the pipeline has no value.
 
     Attributes:
         statistics: of the plan, after the finished batches.
@@ -206,6 +213,7 @@ class Feed:
         segments: Callable[[AnyFeatures], I64] | None = None,
         weights: WeightExtractor | None = None,
         targets: TargetExtractor | None = None,
+        worths: WorthExtractor | None = None,
     ) -> None:
         if depth > 1 and statistics.nodes:
             raise ValueError("a batch is extracted with the statistics after the batch before it")
@@ -214,7 +222,7 @@ class Feed:
         self._extract, self._plain = extract, plain or extract
         self._control = control
         self._dead_letters = dead_letters
-        self._segments, self._weights, self._targets = segments, weights, targets
+        self._segments, self._weights, self._targets, self._worths = segments, weights, targets, worths
         self._worker = ThreadPoolExecutor(depth, thread_name_prefix="extract")
         self._flights: deque[_Flight] = deque()
 
@@ -257,7 +265,7 @@ class Feed:
     def _finish(self, flight: _Flight) -> Batch:
         """Wait for the features of a batch in flight. Collective."""
         with telemetry.EXTRACT_WAIT_SECONDS.time():
-            features, weights, targets = flight.computed.result()
+            features, weights, targets, worths = flight.computed.result()
         own, cut = flight.own, flight.cut
         label = np.where(own.late, np.float32(LATE), own.label)
         wrong: dict[str, tuple[Reason, Mask]] = {}
@@ -265,6 +273,8 @@ class Feed:
             wrong |= {} if values is None else {what: (reason, rows) for what, rows in values.wrong.items()}
         failed = reduce(np.logical_or, (rows for _, rows in wrong.values()), features.failed)
         more = [] if self._segments is None else [self._segments(features)]
+        more += [] if worths is None else list(_words_of(worths))
+        first = len(more)  # of these the results are in the global sequence
         more += [] if weights is None else [weights.values.view(np.int64)[:, 0]]
         more += [] if targets is None else [targets.words]
         words = _words(own, failed, [*more, *features.observed])
@@ -277,9 +287,14 @@ class Feed:
             features, label = features.take(np.flatnonzero(~failed)), label[~failed]
         instance, user, time_ms, item, marks, *observed = np.ascontiguousarray(known[rows].T)
         segment = observed.pop(0) if self._segments is not None else None
+        worth = None
+        if worths is not None:
+            count = first - (segment is not None)
+            worth = _worths_of(np.stack(observed[:count], axis=1), worths.shape[1])
+            del observed[:count]
         of_rows, labels = None, None
         if targets is not None and self._targets is not None:
-            del observed[len(more) - 1 - (segment is not None)]  # in the global sequence
+            del observed[len(more) - 1 - first]  # in the global sequence
             labels = labels_of(known[ok, 4 + len(more)], self._targets.count)
         if weights is not None:
             del observed[0]
@@ -308,6 +323,7 @@ class Feed:
             segment=segment,
             weights=of_rows,
             targets=labels,
+            worths=worth,
         )
 
     def close(self) -> None:
@@ -316,12 +332,13 @@ class Feed:
 
     def _compute(
         self, extract: Callable[[Examples, Statistics], AnyFeatures], own: Examples, statistics: Statistics
-    ) -> tuple[AnyFeatures, Weights | None, TargetLabels | None]:
+    ) -> tuple[AnyFeatures, Weights | None, TargetLabels | None, F32 | None]:
         """In a worker thread."""
         with telemetry.EXTRACT_SECONDS.time():
             weights = None if self._weights is None else self._weights(own.columns)
             targets = None if self._targets is None else self._targets(own.columns, own.final, own.words)
-            return extract(own, statistics), weights, targets
+            worths = None if self._worths is None else self._worths(own.columns)
+            return extract(own, statistics), weights, targets, worths
 
     def _refuse(self, own: Examples, failed: Mask, wrong: Mapping[str, tuple[Reason, Mask]]) -> None:
         """Write dead letters for own rows that cannot be learned.
@@ -365,3 +382,15 @@ def _words(own: Examples, failed: Mask, more: Sequence[I64]) -> I64:
     marks = FAILED * failed.astype(np.int64) + LATE_POSITIVE * own.late
     marks += OUTCOME * np.where(own.late, int(LATE), own.label).astype(np.int64)
     return np.stack([own.instance, own.user, own.time_ms, own.item, marks, *more], axis=1)
+
+
+def _words_of(worths: F32) -> I64:
+    """Words int64[W, b] of worths f32[b, L], two in each."""
+    odd = worths.shape[1] % 2
+    even = np.pad(worths, ((0, 0), (0, odd)))
+    return np.ascontiguousarray(np.ascontiguousarray(even).view(np.int64).T)
+
+
+def _worths_of(words: I64, labels: int) -> F32:
+    """Worths f32[B, L] of words int64[B, W]."""
+    return np.ascontiguousarray(words).view(np.float32)[:, :labels]

@@ -15,6 +15,7 @@ from livectr.ingest.dead_letters.letters import SPOOL, DeadLetters
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.extract.targets import TargetExtractor
 from livectr.ingest.extract.weights import WeightExtractor
+from livectr.ingest.extract.worths import WorthExtractor
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.join.state import SourceState
 from livectr.system.errors import ConfigError
@@ -82,6 +83,7 @@ class RankStream:
         features, control = extraction.features, setup.control
         depth = extraction.depth
         field, weights = setup.pipeline.segment_field, setup.pipeline.example_weights
+        worths = setup.pipeline.worths
         feed = Feed(
             source,
             features,
@@ -93,6 +95,7 @@ class RankStream:
             segments=partial(segments_of, field, Common.of(setup.pipeline)) if field is not None else None,
             weights=WeightExtractor(weights) if weights is not None else None,
             targets=TargetExtractor(setup.pipeline.targets) if setup.pipeline.targets else None,
+            worths=WorthExtractor(worths, worths.plan, worths.labels) if worths is not None else None,
         )
         return RankStream(extraction, letters, follows, source, watch, setup.closed(feed))
 

@@ -122,6 +122,17 @@ BOARD = Board(
                     ),
                 ),
                 lines(
+                    "Calibration of value",
+                    "Worth × probability over the worth of the labels that came, in an hour; 1 is right. "
+                    "Empty: the pipeline has no value.",
+                    "none",
+                    (
+                        "sum by (label) (increase(livectr_predicted_value_total{@}[1h]))"
+                        " / sum by (label) (increase(livectr_realised_value_total{@}[1h]))",
+                        "{{label}}",
+                    ),
+                ),
+                lines(
                     "Calibration segments",
                     "Segments with a map of their own, at most 1,000; others have the map of all examples.",
                     "short",

@@ -1,0 +1,86 @@
+"""Value of a run: predicted before examples are learned, and what came, of each label."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import livectr
+from livectr import Pipeline, Stream, Table, Target, labelled, probability
+from livectr.cli import main
+from livectr.models import LR
+from livectr.trainer.quality.predictions import read_predictions, roles_of
+from tests.metrics_page import metric_value
+
+ROWS = 8_000
+SHOWN = Stream(
+    "shown",
+    key="user",
+    columns=dict(user="int64", ad="int64", bid="float64", clicked="int32", ordered="int32"),
+)
+ADS = Table("ads", key="ad", columns=dict(ad="int64", price="float64"))
+LOG = labelled(SHOWN, label="clicked").lookup(ADS)
+PIPELINE = Pipeline(
+    LOG,
+    sparse={"ad": LOG.ad},
+    rank=LR(),
+    targets=[Target("order", LOG.ordered, after="click")],
+    value=LOG.bid * probability("click") + ADS.price * probability("order"),
+    weight=LOG.ad % 3 + 1,
+)
+
+
+def test_predicted_and_realised_values_are_those_of_the_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A click with a high bid is rarer than the ad's rate says: the click is calibrated, its value is not."""
+    rng = np.random.default_rng(0)
+    ad, bid = rng.integers(0, 20, ROWS), rng.choice([1.0, 4.0], ROWS)
+    clicked = rng.random(ROWS) < np.where(bid > 1, 0.05, 0.35)
+    ordered = clicked & (rng.random(ROWS) < 0.3)
+    shown = dict(user=np.arange(ROWS), ad=ad, bid=bid)
+    shown |= {"clicked": clicked.astype(np.int32), "ordered": ordered.astype(np.int32)}
+    price = np.arange(20) / 4.0
+    before = [
+        metric_value(f"livectr_{name}_value_total", label="click") for name in ("predicted", "realised")
+    ]
+    run = livectr.train(
+        PIPELINE,
+        {"shown": shown, "ads": dict(ad=np.arange(20), price=price)},
+        checkpoint=tmp_path / "run",
+        threads=1,
+        batch_size=64,
+    )
+    held = read_predictions(tmp_path / "run" / "predictions")
+    assert roles_of(held) == ("rank", "rank.order")
+    np.testing.assert_array_equal(held["worth.click"], bid)
+    np.testing.assert_array_equal(held["worth.order"], price[ad].astype(np.float32))
+    value, weight = run.report.value, (ad % 3 + 1).astype(np.float64)
+    for label, role, worth, came in (
+        ("click", "rank", bid, clicked),
+        ("order", "rank.order", price[ad], ordered),
+    ):
+        predicted = (weight * worth / (1 + np.exp(-held[role].astype(np.float64)))).sum()
+        realised = (weight * worth * came).sum()
+        assert value["labels"][label]["predicted"] == pytest.approx(predicted)
+        assert value["labels"][label]["realised"] == pytest.approx(realised)
+    assert run.report.calibration == pytest.approx(1, abs=0.1)
+    assert value["labels"]["click"]["calibration"] > 1.8
+    assert value["calibration"] == pytest.approx(value["predicted"] / value["realised"])
+    for name, least in zip(("predicted", "realised"), before, strict=True):
+        counted = metric_value(f"livectr_{name}_value_total", label="click") - least
+        assert counted == pytest.approx(value["labels"]["click"][name])
+    capsys.readouterr()
+    log = str(tmp_path / "run" / "predictions")
+    assert main(["evaluate", log, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["values"]
+    assert [(row["model"], row["of"], row["label"]) for row in rows] == [
+        ("rank", of, label) for of in ("all", "last") for label in (None, "click", "order")
+    ]
+    assert rows[0]["predicted"] == pytest.approx(value["predicted"])
+    assert rows[3]["calibration"] == pytest.approx(value["last_20_percent"]["calibration"])
+    assert main(["evaluate", log]) == 0
+    assert "worth × probability, and what came" in capsys.readouterr().out

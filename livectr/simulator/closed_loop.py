@@ -4,7 +4,8 @@
                                             ▲                          └──────────► logs, learned by trainers
                                             └── versions of the trainers
 
-Each page has a place for each position. Users belong to an arm, which asks a server of its own.
+Each page has a place for each position. Users belong to an arm, which asks a server of its own. With a cut,
+the server's pre-rank passes so many of the candidates on to its rank, as a funnel does.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from livectr.client.clients import RankClient
+from livectr.client.clients import PreRankClient, RankClient
 from livectr.protos import livectr_pb2 as pb
 from livectr.simulator.auction import best_welfare, second_prices
 from livectr.simulator.outcome import Account, outcome
@@ -44,29 +45,58 @@ class LoopOptions:
         before: share of the time, from the start, in which all users are asked of the first server. The
             differences of two arms are measured after it; what a user did before it sharpens them (CUPED).
         timeout_s: deadline of a call.
+        cut: candidates that pre-rank passes on to rank; 0: rank sees all. The servers then are servers of
+            recommendations.
+        blind: pre-rank of the first arm gets no bids; that of the second does, and may be the same server.
     """
 
     servers: Sequence[str]
     candidates: int = 40
     before: float = 1 / 3
     timeout_s: float = 5.0
+    cut: int = 0
+    blind: bool = False
 
     def __post_init__(self) -> None:
-        if len(self.servers) > 1 and self.servers[0] == self.servers[1]:
+        if self.blind and not self.cut:
+            raise ConfigError("bids are kept from pre-rank, but there is no cut; say how many it passes on")
+        if self.cut and not POSITIONS <= self.cut <= self.candidates:
+            raise ConfigError(
+                f"the cut is {self.cut}; it is from {POSITIONS}, the places of a page, to the "
+                f"{self.candidates} candidates"
+            )
+        if len(self.servers) > 1 and self.servers[0] == self.servers[1] and not self.blind:
             raise ConfigError(
                 f"both arms ask {self.servers[0]}; name two servers, or two sides (HOST:PORT@SIDE)"
             )
         if self.candidates < POSITIONS:
             raise ConfigError(f"candidates is {self.candidates}, but a page has {POSITIONS} places")
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the arms."""
+        first, *others = self.servers
+        return (f"{first}, pre-rank without bids" if self.blind else first, *others)
+
 
 class _Arm:
-    """Rank server that an arm asks."""
+    """Server that an arm asks.
 
-    def __init__(self, server: str, timeout_s: float) -> None:
+    Args:
+        server: HOST:PORT, or HOST:PORT@SIDE.
+        timeout_s: deadline of a call.
+        cut: candidates that pre-rank passes on; 0: rank sees all.
+        blind: pre-rank gets no bids.
+    """
+
+    def __init__(self, server: str, timeout_s: float, cut: int, *, blind: bool) -> None:
         address, _, side = server.partition("@")
         self.client = RankClient(address, timeout_s).on_side(side)
+        self._prerank = PreRankClient(address, timeout_s).on_side(side)
+        self._cut, self._blind = cut, blind
         described = self.client.describe()
+        if cut and described.role != "recommend":
+            raise ConfigError(f"{server} is a {described.role} server; a cut needs `livectr serve recommend`")
         self._context, self._candidate = list[str](), list[str]()
         for column in described.columns:
             if column.name in _CANDIDATE:
@@ -83,10 +113,15 @@ class _Arm:
     def rank(self, values: dict[str, Any], ads: list[int], bids: list[float]) -> tuple[I64, F64]:
         """Places among the candidates, best value first, and predicted click probabilities in that order."""
         context = {name: values[name] for name in self._context}
+        passed = np.arange(len(ads))
+        if self._cut:
+            chosen = self._prerank.prerank(context, ads, self._cut, () if self._blind else bids)
+            passed = np.array(chosen.index, np.int64)
+            ads, bids = [ads[i] for i in passed], [bids[i] for i in passed]
         same = {name: [values[name]] * len(ads) for name in self._candidate if name not in _CANDIDATE}
         candidates = {"ad_id": ads, **same}
         answer = self.client.rank(context, candidates, bids)
-        return np.array(answer.index, np.int64), np.array(answer.pctr, np.float64)
+        return passed[np.array(answer.index, np.int64)], np.array(answer.pctr, np.float64)
 
 
 class ClosedTraffic(Traffic):
@@ -107,7 +142,10 @@ class ClosedTraffic(Traffic):
         super().__init__(world, replace(options, duplicates=0.0, broken=0.0))
         self._next_request = FIRST_REQUEST
         self._loop = loop
-        self._arms = [_Arm(server, loop.timeout_s) for server in loop.servers]
+        self._arms = [
+            _Arm(server, loop.timeout_s, loop.cut, blind=loop.blind and number == 0)
+            for number, server in enumerate(loop.servers)
+        ]
         self._visits = np.random.default_rng([world.seed, 6])
         arms = np.random.default_rng([world.seed, 7]).integers(len(self._arms), size=world.users)
         self.arm: I64 = arms.astype(np.int64)
@@ -119,7 +157,7 @@ class ClosedTraffic(Traffic):
 
     def outcome(self) -> dict[str, Any]:
         """See `outcome.outcome`."""
-        return {"outcome": outcome(self.account, self.arm, self._loop.servers)}
+        return {"outcome": outcome(self.account, self.arm, self._loop.names)}
 
     def _show(self, start_ms: int, elapsed_s: float) -> Shown:
         self._pass_time(start_ms)
@@ -136,7 +174,7 @@ class ClosedTraffic(Traffic):
         most = min(self._loop.candidates, live)
         candidates = np.sort(np.argpartition(-keys, most - 1, axis=1)[:, :most], axis=1)
         tested = len(self._arms) == 1 or elapsed_s >= self._loop.before * o.seconds
-        bids = _bids(truth.world.seed, ads)
+        bids = bids_of(truth.world.seed, ads)
 
         def choose(i: int) -> tuple[I64, F64]:
             arm = self._arms[self.arm[user[i]] if tested else 0]
@@ -190,7 +228,7 @@ class ClosedTraffic(Traffic):
         return np.array(found, np.float64)
 
 
-def _bids(seed: int, ads: Ads) -> F64:
+def bids_of(seed: int, ads: Ads) -> F64:
     """Most that each ad pays for a click, f64[A]: a function of the seed and its id."""
     first = int(ads.ad_id[0])
     drawn = [np.random.default_rng([seed, 8, first + i]).normal(0, BID_SPREAD) for i in range(len(ads.ad_id))]

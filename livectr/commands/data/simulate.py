@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 EXAMPLES = """\
   livectr logs simulate --to file:/tmp/logs --seconds 60 --fast --ledger /tmp/ledger.arrows
   livectr logs simulate --to kafka://localhost:9092 --rate 5000 --seconds 3600 --events arrow
-  livectr logs simulate --to file:/tmp/loop --fast --ask 127.0.0.1:50051 --against 127.0.0.1:50052"""
+  livectr logs simulate --to file:/tmp/loop --fast --ask 127.0.0.1:50051 --against 127.0.0.1:50052
+  livectr logs simulate --to file:/tmp/loop --fast --ask 127.0.0.1:50053 --against 127.0.0.1:50053 \
+      --candidates 200 --cut 20 --blind-cut"""
 
 
 def add(commands: Any) -> None:
@@ -135,6 +137,18 @@ def _add_loop(parser: Any) -> None:
         metavar="N",
         help="ads that --ask chooses among for a page [40]",
     )
+    parser.add_argument(
+        "--cut",
+        type=count,
+        default=0,
+        metavar="N",
+        help="a funnel: pre-rank of a server of recommendations passes N of them on to rank [rank sees all]",
+    )
+    parser.add_argument(
+        "--blind-cut",
+        action="store_true",
+        help="pre-rank of --ask gets no bids; that of --against, which may be the same server, does",
+    )
 
 
 def _add_output(parser: Any) -> None:
@@ -217,7 +231,8 @@ def _loop(given: argparse.Namespace) -> LoopOptions | None:
         return None
     from livectr.simulator.closed_loop import LoopOptions
 
-    return LoopOptions([server for server in (given.ask, given.against) if server], given.candidates)
+    servers = [server for server in (given.ask, given.against) if server]
+    return LoopOptions(servers, given.candidates, cut=given.cut, blind=given.blind_cut)
 
 
 def _spreads(text: str) -> tuple[float, ...]:

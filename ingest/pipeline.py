@@ -320,11 +320,17 @@ class Pipeline:
 
     @property
     def valued(self) -> Pipeline:
-        """Copy of this pipeline whose source also reads the columns of look-up rows that have worths."""
-        if self.worths is None or self.worths.lookup is None:
-            return self
-        more = {f"#value.{label}": worth for label, worth in self.worths.row_plan.dense.items()}
-        return self._with(FeaturePlan(self.plan.sparse, {**self.plan.dense, **more}))
+        """Copy of this pipeline whose plan also reads the columns of look-up rows that have worths."""
+        return self if self.worths is None else self._reading(self.worths.row_plan)
+
+    @property
+    def priced(self) -> Pipeline:
+        """Copy of this pipeline whose plan also reads the columns of all worths."""
+        return self if self.worths is None else self._reading(self.worths.plan)
+
+    def _reading(self, worths: FeaturePlan) -> Pipeline:
+        more = {f"#value.{label}": worth for label, worth in worths.dense.items()}
+        return self._with(FeaturePlan(self.plan.sparse, {**self.plan.dense, **more})) if more else self
 
     def computed(self, materialized: Collection[str]) -> Pipeline:
         """Copy of this pipeline whose plan lacks the materialized features, which are read (see `select`)."""

@@ -48,6 +48,8 @@ UNLIKELY = 10.0
 SURE_ROWS = 10_000
 """Rows without a click from which the label is a mistake; with fewer, clicks may be rare."""
 ROW_ID = 0.98
+LEAST_WORTHY = 0.5
+"""Share of rows with a worth below which it is doubtful."""
 FEW = 100
 """Rows below which shares say little."""
 
@@ -88,6 +90,7 @@ def findings(pipeline: Pipeline, sample: Sample, now_ms: int | None = None) -> l
         *_labels(pipeline, sample),
         *_labels_by_hour(pipeline, sample),
         *_targets(pipeline, sample),
+        *_worths(sample),
     ]
     found += [
         *_joins(pipeline, sample),
@@ -312,6 +315,22 @@ def _targets(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:
             yield Finding(DOUBTFUL, what, found, advice)
         else:
             yield Finding(RIGHT, what, found)
+
+
+def _worths(sample: Sample) -> Iterator[Finding]:
+    for label, worth in sample.worths.items():
+        rows, some = len(worth), int(np.count_nonzero(worth))
+        found = f"{some:,} of {rows:,} rows have one"
+        if some:
+            found += f", half of these at most {np.median(worth[worth > 0]):g}"
+        mark, advice = RIGHT, ""
+        if rows and some < LEAST_WORTHY * rows:
+            mark = WRONG if not some else DOUBTFUL
+            advice = (
+                "a null, a negative number and a missing look-up row are worth nothing: is the column right, "
+                "and does the table have these rows?"
+            )
+        yield Finding(mark, f"worth of {label}", found, advice)
 
 
 def _joins(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:

@@ -17,6 +17,7 @@ from livectr.ingest.dead_letters.usable import TopicRows
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.extract.targets import TargetExtractor
 from livectr.ingest.extract.weights import WeightExtractor, Weights
+from livectr.ingest.extract.worths import WorthExtractor
 from livectr.ingest.hints import SOME_UNMATCHED
 from livectr.ingest.join.apart import Apart, apart_of
 from livectr.ingest.join.example_columns import Examples
@@ -90,6 +91,7 @@ class Sample:
         rates: mean sampling rates of rows with a click, and without one; None: one kind is not there.
         targets: name → bool[m], usable rows with that label, of each target that is a column.
         clicked: bool[m], those of them with a click.
+        worths: label → f32[m], what it is worth in these rows; {} without a value.
     """
 
     columns: pa.Table
@@ -111,6 +113,7 @@ class Sample:
     rates: tuple[float, float] | None
     targets: dict[str, Mask]
     clicked: Mask
+    worths: dict[str, npt.NDArray[np.float32]]
 
     def __len__(self) -> int:
         return len(self.label)
@@ -168,6 +171,7 @@ def read_sample(pipeline: Pipeline, source: str, rows: int) -> Sample:
         rates=judged.rates,
         targets=judged.targets,
         clicked=judged.clicked,
+        worths=judged.worths,
     )
 
 
@@ -218,6 +222,7 @@ class _Judged:
     rates: tuple[float, float] | None
     targets: dict[str, Mask]
     clicked: Mask
+    worths: dict[str, npt.NDArray[np.float32]]
 
 
 def _judge(pipeline: Pipeline, parts: list[Examples], letters: FirstLetters) -> _Judged:
@@ -251,6 +256,14 @@ def _judge(pipeline: Pipeline, parts: list[Examples], letters: FirstLetters) -> 
     usable = ~_joined(known, np.bool_)
     came = _joined(words, np.int64)[usable] if words else np.empty(0, np.int64)
     label, rate = np.concatenate([np.empty((2, 0), np.float32), *rates], axis=1)
+    worths = dict[str, npt.NDArray[np.float32]]()
+    if pipeline.worths is not None:
+        labels = pipeline.worths.labels
+        of_rows = WorthExtractor(pipeline.worths, pipeline.worths.plan, labels)
+        of_all = np.concatenate(
+            [np.empty((0, len(labels)), np.float32), *(of_rows(part.columns) for part in parts)]
+        )
+        worths = dict(zip(labels, of_all[usable].T, strict=True))
     return _Judged(
         (float(rate[label > 0].mean()), float(rate[label == 0].mean()))
         if label.any() and not label.all()
@@ -261,6 +274,7 @@ def _judge(pipeline: Pipeline, parts: list[Examples], letters: FirstLetters) -> 
             if one.label is not None
         },
         _joined([part.label for part in parts], np.float32)[usable] > 0,
+        worths,
     )
 
 

@@ -96,6 +96,8 @@ def show_pipeline(
         after = f", after a {target.after}" if target.after else ""
         of = joined[target.name] if target.label is None else target.label
         console.print(f"target   {target.name}: {of}{after}", highlight=False)
+    if pipeline.value is not None:
+        console.print(f"value    {pipeline.value}", highlight=False)
     if pipeline.challengers:
         rule = pipeline.promotion
         console.print(

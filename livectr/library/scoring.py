@@ -22,7 +22,9 @@ from torch.nn.functional import embedding_bag
 
 from livectr.ingest.content.store import ContentStore
 from livectr.ingest.extract.statistics import Statistics
+from livectr.ingest.extract.worths import WorthExtractor
 from livectr.ingest.language.content import content_of
+from livectr.ingest.language.labels import CLICK
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
 from livectr.ingest.plan.segments import NO_SEGMENT, segments
@@ -69,6 +71,7 @@ def score(
     tables: Mapping[str, Any] | None = None,
     content: Mapping[str, str | Path] | None = None,
     target: str | None = None,
+    value: bool = False,
 ) -> F64:
     """Predict the click probability of rows with the ranking model (the champion) of a checkpoint.
 
@@ -83,9 +86,10 @@ def score(
         content: name of a content → folder of its features; by default the folder beside the checkpoint. Ids
             that are in none get the learned "absent" vector.
         target: name of a target, whose probability is predicted in place of the click's.
+        value: predict the expected value, by the pipeline's `value`; the rows have the columns that it reads.
 
     Returns:
-        float64[n] in the order of the rows, between 0 and 1.
+        float64[n] in the order of the rows: probabilities between 0 and 1, or values.
 
     Raises:
         ConfigError: a column is missing, a value does not fit, or the folder holds no checkpoint.
@@ -100,11 +104,17 @@ def score(
         raise ConfigError(
             f"score: {target!r} is no target of the pipeline; it has {', '.join(names) or 'none'}"
         )
+    if value and (pipeline.worths is None or target is not None):
+        what = "the pipeline has no value" if pipeline.worths is None else "a target has no value of its own"
+        raise ConfigError(f"score: {what}; leave value= out")
     with open_checkpoint(checkpoint, pipeline) as restored:
-        columns = root_columns(pipeline, rows, {**counted_rows(pipeline, restored), **(tables or {})})
+        read = pipeline.priced if value else pipeline
+        columns = root_columns(read, rows, {**counted_rows(pipeline, restored), **(tables or {})})
         scorer = CheckpointScorer(
             pipeline, restored, {name: Path(path) for name, path in (content or {}).items()}
         )
+    if value:
+        return scorer.value(columns)
     return scorer.pctr(columns) if target is None else scorer.probability(columns, target)
 
 
@@ -145,7 +155,7 @@ class CheckpointScorer:
         configs = model_configs(pipeline)
         self._heads = head_roles(pipeline.rank) if self.champion == ROLE else ()
         roles = self._heads or (self.champion,)
-        self.targets = pipeline.targets
+        self.targets, self._worths = pipeline.targets, pipeline.worths
         roles += tuple(target.role for target in self.targets)
         roles += (PRERANK,) if prerank and PRERANK in configs else ()
         kept = {role.partition(".")[0] for role in roles}
@@ -199,6 +209,17 @@ class CheckpointScorer:
         logits = np.concatenate([*parts, np.empty(0)])
         found: F64 = 1.0 / (1.0 + np.exp(-np.clip(logits, -700, 700)))
         return found
+
+    def value(self, columns: pa.RecordBatch) -> F64:
+        """Expected values float64[n] of rows of the plan's roots, and of those of the pipeline's worths."""
+        worths = self._worths
+        assert worths is not None
+        found = WorthExtractor(worths, worths.plan, worths.labels)(columns)
+        total = np.zeros(columns.num_rows)
+        for place, label in enumerate(worths.labels):
+            likely = self.pctr(columns) if label == CLICK else self.probability(columns, label)
+            total += found[:, place] * likely
+        return total
 
     def target_logits(self, features: Features, click: F64) -> F64:
         """Logits f64[T, B] of the probabilities of all targets.

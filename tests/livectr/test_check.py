@@ -400,6 +400,23 @@ def test_targets_have_a_line_each(check: Checker, ordered: Any, mark: str, words
     assert bool(found[2]) == (mark != "right")
 
 
+@pytest.mark.parametrize(
+    ("bid", "mark", "words"),
+    [
+        (lambda i: 1.0 + i % 3, "right", "1,000 of 1,000 rows have one, half of these at most 2"),
+        (lambda i: 1.0 if i % 4 == 0 else -1.0, "doubtful", "250 of 1,000 rows have one"),
+        (lambda i: 0.0, "wrong", "0 of 1,000 rows have one"),
+    ],
+    ids=["all", "some", "none"],
+)
+def test_a_value_has_a_line_for_each_worth(check: Checker, bid: Any, mark: str, words: str) -> None:
+    shown(check, [row(i) | {"click": int(i % 2 == 0), "bid": bid(i)} for i in range(1_000)])
+    code = LABELLED.replace('"click": "int32"', '"click": "int32", "bid": "float64"')
+    code = code.replace("rank=LR()", "rank=LR(), value=log.bid * livectr.probability('click')")
+    found = check.json("import livectr\n" + code)[1]["worth of click"]
+    assert found[0] == mark and words in found[1] and bool(found[2]) == (mark != "right")
+
+
 def test_a_verdict_on_clocks_does_not_hang_on_the_number_of_clicks(check: Checker) -> None:
     """The join keeps the distances of its last clicks alone."""
     joined(check, clicks=[one | {"ts": one["ts"] - 7_000} for one in CLICKS])

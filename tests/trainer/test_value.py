@@ -13,6 +13,7 @@ from livectr import Pipeline, Stream, Table, Target, labelled, probability
 from livectr.cli import main
 from livectr.models import LR
 from livectr.trainer.quality.predictions import read_predictions, roles_of
+from livectr.trainer.quality.telemetry import PREDICTED_VALUE, REALISED_VALUE
 from tests.metrics_page import metric_value
 
 ROWS = 8_000
@@ -44,9 +45,8 @@ def test_predicted_and_realised_values_are_those_of_the_log(
     shown = dict(user=np.arange(ROWS), ad=ad, bid=bid)
     shown |= {"clicked": clicked.astype(np.int32), "ordered": ordered.astype(np.int32)}
     price = np.arange(20) / 4.0
-    before = [
-        metric_value(f"livectr_{name}_value_total", label="click") for name in ("predicted", "realised")
-    ]
+    counters = {"predicted": PREDICTED_VALUE, "realised": REALISED_VALUE}
+    before = {name: metric_value(counter, label="click") for name, counter in counters.items()}
     run = livectr.train(
         PIPELINE,
         {"shown": shown, "ads": dict(ad=np.arange(20), price=price)},
@@ -70,8 +70,18 @@ def test_predicted_and_realised_values_are_those_of_the_log(
     assert run.report.calibration == pytest.approx(1, abs=0.1)
     assert value["labels"]["click"]["calibration"] > 1.8
     assert value["calibration"] == pytest.approx(value["predicted"] / value["realised"])
-    for name, least in zip(("predicted", "realised"), before, strict=True):
-        counted = metric_value(f"livectr_{name}_value_total", label="click") - least
+    rows = {name: shown[name] for name in ("ad", "bid")}
+    tables = {"ads": dict(ad=np.arange(20), price=price)}
+    scores = [
+        livectr.score(PIPELINE, run.checkpoint, rows, tables=tables, target=target)
+        for target in (None, "order")
+    ]
+    values = livectr.score(PIPELINE, run.checkpoint, rows, tables=tables, value=True)
+    np.testing.assert_allclose(values, bid * scores[0] + price[ad] * scores[1], rtol=1e-6)
+    with pytest.raises(livectr.ConfigError, match="a target has no value of its own"):
+        livectr.score(PIPELINE, run.checkpoint, rows, tables=tables, value=True, target="order")
+    for name, counter in counters.items():
+        counted = metric_value(counter, label="click") - before[name]
         assert counted == pytest.approx(value["labels"]["click"][name])
     capsys.readouterr()
     log = str(tmp_path / "run" / "predictions")

@@ -29,6 +29,7 @@ NAMES = (
     "learning",
     "first-rows",
     "counters",
+    "funnel",
     "scaling",
     "network",
     "publish",

@@ -49,13 +49,15 @@ def _rankers() -> list[Any]:
 @cache
 def _preranker() -> Any:
     schema = RequestSchema(pipeline, pipeline.plan.roots, LIMITS, pb.PreRankRequest)
-    return _with(PreRanker, schema=schema, named=False, item_column="ad_id", _items=pipeline.items)
+    known: Any = dict(schema=schema, named=False, item_column="ad_id", _items=pipeline.items)
+    return _with(PreRanker, **known, valuer=None)
 
 
 @cache
 def _recommender() -> Any:
     schema = RequestSchema(pipeline, pipeline.plan.roots, LIMITS, pb.RecommendRequest, item_column="ad_id")
     made = _with(Recommender, schema=schema, _preranker=_preranker(), _items=pipeline.items)
+    made._ranker = SimpleNamespace(valuer=None)
     made.item = SimpleNamespace(name="ad_id", dtype="int64")
     made._item_type = column_of_type("int64")
     return made
@@ -107,6 +109,7 @@ def prerank_request(data: bytes) -> None:
     _check(query.columns)
     assert 1 <= query.top_k <= LIMITS.top_k
     assert query.keys is None or 1 <= len(query.keys) <= LIMITS.candidates
+    assert query.bids is None or (query.keys is not None and query.bids.shape == query.keys.shape)
 
 
 def recommend_request(data: bytes) -> None:
@@ -119,6 +122,7 @@ def recommend_request(data: bytes) -> None:
     assert 1 <= query.top_k <= query.prerank.top_k <= LIMITS.top_k
     if query.prerank.keys is not None:
         assert not np.isin(query.prerank.keys, query.excluded).any()
+        assert query.prerank.bids is None or query.prerank.bids.shape == query.prerank.keys.shape
 
 
 class _Client:
@@ -151,10 +155,18 @@ class _Client:
         return pb.RankResponse(request_id=request.request_id)
 
     def prerank(
-        self, context: Any, items: Any, top_k: int, *, content: Any, request_id: str, timeout_s: float
+        self,
+        context: Any,
+        items: Any,
+        top_k: int,
+        bids: Any,
+        *,
+        content: Any,
+        request_id: str,
+        timeout_s: float,
     ) -> Any:
         self._pack(context, {}, content)
-        request = pb.PreRankRequest(request_id=request_id, top_k=top_k)
+        request = pb.PreRankRequest(request_id=request_id, top_k=top_k, bids=bids)
         if items is not None:
             set_items(request, "", items)
         return pb.PreRankResponse(request_id=_sent(request).request_id)
@@ -172,7 +184,11 @@ class _Client:
     ) -> Any:
         self._pack(context, {}, content)
         request = pb.RecommendRequest(
-            request_id=request_id, top_k=top_k, prerank_k=prerank_k, bid_column=items.bid_column
+            request_id=request_id,
+            top_k=top_k,
+            prerank_k=prerank_k,
+            bid_column=items.bid_column,
+            bids=items.bids,
         )
         set_items(request, "excluded_", items.excluded)
         return pb.RecommendResponse(request_id=_sent(request).request_id)

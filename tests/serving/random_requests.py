@@ -119,11 +119,12 @@ class Requests:
             name = random.choice([UNREAD, UNREAD, "unknown", "item", ""])
             parts.append(field(numbers["context"], LENGTH, self._column(name, "int64", 1, odd)))
         if "bids" in numbers and random.random() < 0.5:
-            bids = [random.choice([1.0, 0.0, -0.0, 5e-324]) for _ in range(rows)]
+            count = rows if self._layout.listed else random.randrange(5)
+            bids = [random.choice([1.0, 0.0, -0.0, 5e-324]) for _ in range(count)]
             if odd and random.random() < 0.2:
                 bids.append(random.choice([math.nan, -1.0, math.inf]))
                 random.shuffle(bids)
-                bids = bids[: rows + random.randrange(2)]
+                bids = bids[: count + random.randrange(2)]
             parts += self._repeated(numbers["bids"], FIXED64, [struct.pack("<d", bid) for bid in bids])
         for name in ("request_id", "side", "bid_column"):
             for _ in range(random.choice([0, 1, 1, 2])):

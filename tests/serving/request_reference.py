@@ -58,10 +58,11 @@ def expected(kind: type[Message], layout: RequestLayout, raw: bytes) -> Expected
         if name in context:
             raise RequestError(f"candidates.{name}", "is in context too")
     reference.check_complete(context, candidates)
-    bids = reference.bids(request.bids, size) if layout.listed else []
+    items = None if layout.listed else _items(request, "candidates")
+    named = size if layout.listed else 0 if items is None else len(items[1])
+    bids = reference.bids(request.bids, named) if layout.listed or request.bids else []
     stream = layout.stream
     time = context[stream.time][0].as_py() if stream.time in context else None
-    items = None if layout.listed else _items(request, "candidates")
     excluded = _items(request, "excluded") if kind is pb.RecommendRequest else None
     return Expected(size, context, candidates, bids, time, request, items, excluded)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from livectr.ingest.join.apart import CLICKED, SHOWN, Apart
 from livectr.ingest.pipeline import Pipeline
+from livectr.system.durations import duration_text
 
 RUNNING_ROWS, END_ROWS = 10_000, 100
 """Fewest rows for a hint: while more rows are read, and at the end."""
@@ -37,6 +38,31 @@ def leak_hint(auc: float | None, examples: int) -> str:
     return (
         f"AUC {auc:.3f} is seldom true: is a feature known only after the click? `livectr check` doubts "
         "columns that tell the label"
+    )
+
+
+def not_finite(numbers: int) -> str:
+    """Sentence about numbers of dense features that became 0; "" for none."""
+    if not numbers:
+        return ""
+    return (
+        f"{numbers:,} numbers of dense features were infinite, none, or beyond float32, and learned as 0: "
+        "guard the division or the logarithm, or clip the column: ops.log1p, ops.clip, or fill="
+    )
+
+
+def short_log(waiting: Mapping[str, int], examples: int) -> str:
+    """Sentence about a log of which nothing is learned, since all of it waits for clicks; "" for any other.
+
+    Args:
+        waiting: `trainer.report.Report.waiting`.
+        examples: that were learned.
+    """
+    if not waiting or examples:
+        return ""
+    return (
+        f"nothing was learned: the log ends before window={duration_text(waiting['window_ms'])} of an "
+        "impression has passed. Give more of the log, or leave at_end=keep out"
     )
 
 
@@ -68,7 +94,11 @@ def hints(
             f"Are clicks written to topic {clicks.topic}?",
         )
     elif counts["examples"] >= least and counts["clicked"] == 0:
-        wrong = f"label column `{log.label}`" if log.label is not None else f"join on {', '.join(log.on)}"
+        wrong = (
+            f"label column `{log.label_column}`"
+            if log.label_column is not None
+            else f"join on {', '.join(log.on)}"
+        )
         yield "labels", f"none of {counts['examples']:,} examples has label 1: is the {wrong} right?"
     if clicks is not None:
         yield from _join_hints(pipeline, counts, apart, least, final=final)

@@ -29,3 +29,9 @@ def duration_ms(value: str | int, where: str) -> int:
     if result <= 0:
         raise ConfigError(f"{where}: a duration must be positive, not {value!r}")
     return result
+
+
+def duration_text(ms: int) -> str:
+    """Duration in its largest unit of which it is a whole number, such as "90s"."""
+    unit = next(unit for unit, size in reversed(_UNITS_MS.items()) if ms % size == 0)
+    return f"{ms // _UNITS_MS[unit]}{unit}"

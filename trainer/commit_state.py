@@ -132,5 +132,6 @@ def _checkpoint_state(parts: Parts, boundary: Boundary, held: str, order: bytes)
         began_ms=progress.began_ms,
         products=parts.step.spec.settings.library,
         seen=progress.seen,
+        resumes=progress.resumes,
         order=order,
     )

@@ -53,6 +53,13 @@ class TrainOptions(ProcessOptions):
     )
     until_end: bool = setting(False, "stop at the end that the logs had at the start", BASICS, flag=True)
     until_idle_s: float | None = setting(None, "stop when no record has come for this time", BASICS, above=0)
+    at_end: Literal["auto", "keep", "learn"] = setting(
+        "auto",
+        "impressions whose label window has not passed at the log's end: learn them, and the next run goes "
+        "back before them (auto); keep them in the checkpoint, not learned; learn them for good",
+        BASICS,
+        see="#a-log-that-goes-on",
+    )
     seed: int = setting(1, "seed of initial values", BASICS, least=0)
     max_steps: int | None = setting(None, "stop after this number of steps", BASICS, least=0)
     checkpoint: str | None = setting(
@@ -365,6 +372,11 @@ class TrainOptions(ProcessOptions):
         check(self)
         if not self.source:
             raise ConfigError("source is not set: name the logs, kafka://HOST:PORT[,…] or file:DIR")
+        if self.at_end == "keep" and self.checkpoint is None:
+            raise ConfigError(
+                "at_end is keep, but there is no checkpoint to keep waiting impressions in: name one with "
+                "checkpoint, or leave at_end out"
+            )
         if self.group is not None:
             check_group(self.group, self.source, self.checkpoint)
         if self.checkpoint_copy is not None and not is_object_address(self.checkpoint):
@@ -396,6 +408,24 @@ class TrainOptions(ProcessOptions):
             )
 
     @property
+    def keeps_waiting(self) -> bool:
+        """True where impressions wait in a generation of the checkpoint for the next run when the log ends.
+
+        With a checkpoint the next run reads on, and their clicks are in the rows that it reads.
+        """
+        return self.checkpoint is not None and self.at_end != "learn"
+
+    @property
+    def goes_back(self) -> bool:
+        """True where this run learns these impressions all the same, after that generation."""
+        return self.checkpoint is not None and self.at_end == "auto"
+
+    @property
+    def reads_to_end(self) -> bool:
+        """True for a run that stops at the log's end."""
+        return self.until_end or self.until_idle_s is not None
+
+    @property
     def keep_rule(self) -> KeepRule:
         """Checkpoints that are kept for rollbacks. Raises ConfigError for ages that are no durations."""
         return KeepRule(parse_ages(self.keep_ages), self.keep_bytes)
@@ -415,8 +445,7 @@ class TrainOptions(ProcessOptions):
         """Longest time that examples wait for a full batch; None: no limit."""
         if self.batch_wait_s is not None:
             return self.batch_wait_s or None
-        live = not self.until_end and self.until_idle_s is None
-        return 1.0 if live and self.source.startswith("kafka://") else None
+        return 1.0 if not self.reads_to_end and self.source.startswith("kafka://") else None
 
     @property
     def ramp(self) -> BatchRamp:
@@ -467,7 +496,7 @@ class TrainOptions(ProcessOptions):
 
     @property
     def _has_end(self) -> bool:
-        return self.until_end or self.until_idle_s is not None or self.max_steps is not None
+        return self.reads_to_end or self.max_steps is not None
 
     @property
     def prediction_file(self) -> Path | None:

@@ -33,6 +33,8 @@ class Progress:
         cursor: the point that an earlier process had reached in publishing.
         examples_before: examples that earlier processes have learned.
         resumed: the run resumes from a checkpoint.
+        resumes: generation from which the next run resumes, once this one has learned impressions that wait
+            for their labels; 0: the newest.
         event_ms: event time of the newest step: the median of its examples', which never goes back; 0 before
             this process's first step.
         first_ms: earliest event time of this process's first step; 0 before it.
@@ -56,7 +58,7 @@ class Progress:
             if rank == 0:
                 self.field_keys[:] = [manifest.field_keys[name] for name in self.fields]
                 self.earlier = manifest.counts
-        self.resumed = manifest is not None
+        self.resumed, self.resumes = manifest is not None, 0
         self.examples_before = self.examples
 
     def add(self, batch: Batch) -> None:

@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from livectr.ingest.dead_letters.letters import Reason
 from livectr.ingest.dead_letters.usable import too_many
-from livectr.ingest.hints import leak_hint
+from livectr.ingest.hints import leak_hint, not_finite, short_log
 from livectr.ingest.join.stats import OF_PROCESS
 from livectr.system.disk import writing
 from livectr.system.errors import UserError
@@ -52,6 +53,9 @@ class Report:
         challengers: name of a challenger → its measures.
         shadows: name of a shadow model → its measures.
         stream: counters of the source, summed over ranks.
+        waiting: at the end of a log that may go on: impressions that the next run learns with their labels,
+            since their window_ms has not passed, clicks that it reads again, and whether the impressions
+            were learned (1), from which it goes back. {}: there are none.
         rows: topic → rows that came, unusable rows, and the commonest complaint; of clicks also the share in
             another partition than their impression, and its cause.
         hints: likely mistakes in the data.
@@ -100,6 +104,7 @@ class Report:
     challengers: dict[str, dict[str, Any]] = field(default_factory=dict)
     shadows: dict[str, dict[str, Any]] = field(default_factory=dict)
     stream: dict[str, Any] = field(default_factory=dict)
+    waiting: dict[str, int] = field(default_factory=dict)
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
     hints: list[str] = field(default_factory=list)
     table_rows: dict[str, int] = field(default_factory=dict)
@@ -149,7 +154,14 @@ class Report:
             path.write_text(json.dumps(asdict(self), indent=2) + "\n")
 
 
-def report_of(parts: Parts, seconds: float, published: Mapping[str, Any], *, complete: bool) -> Report:
+def report_of(
+    parts: Parts,
+    seconds: float,
+    published: Mapping[str, Any],
+    *,
+    complete: bool,
+    waiting: Mapping[str, int] = MappingProxyType({}),
+) -> Report:
     """Gather the report of a run; ranks other than 0 know no quality. Collective.
 
     Args:
@@ -157,6 +169,7 @@ def report_of(parts: Parts, seconds: float, published: Mapping[str, Any], *, com
         seconds: time that the run took.
         published: versions and rows of this process, as nested counters.
         complete: the run came to its end.
+        waiting: see `Report`.
     """
     progress, step, stream = parts.progress, parts.step, parts.stream
     stats, tables = asdict(stream.source.stats), step.tables
@@ -169,6 +182,7 @@ def report_of(parts: Parts, seconds: float, published: Mapping[str, Any], *, com
                 published,
             ]
         ),
+        "replaced": stream.extraction.replaced,
         "precision": step.precision,
         "tables": {name: len(table) for name, table in tables.items()},
         "table_bytes": {name: table.nbytes for name, table in tables.items()},
@@ -178,8 +192,12 @@ def report_of(parts: Parts, seconds: float, published: Mapping[str, Any], *, com
     counts = summed([share["counts"] for share in shares])
     totals = summed([share["stream"] for share in shares]) | {name: counts[name] for name in OF_PROCESS}
     lines = {name: value for part in parts.each for name, value in part.report().items()}
-    if leak := leak_hint(lines.get("auc"), progress.examples):
-        lines["hints"] = [*lines.get("hints", ()), leak]
+    found = (
+        leak_hint(lines.get("auc"), progress.examples),
+        short_log(waiting, progress.examples),
+        not_finite(sum(share["replaced"] for share in shares)),
+    )
+    lines["hints"] = [*lines.get("hints", ()), *filter(None, found)]
     return Report(
         examples_trained=progress.examples,
         steps=progress.steps,
@@ -195,6 +213,7 @@ def report_of(parts: Parts, seconds: float, published: Mapping[str, Any], *, com
         products=step.spec.settings.library,
         precision=", ".join(sorted({share["precision"] for share in shares})),
         stream=totals,
+        waiting=dict(waiting),
         table_rows=summed([share["tables"] for share in shares]),
         field_keys=summed([share["field_keys"] for share in shares]),
         table_bytes=summed([share["table_bytes"] for share in shares]),
@@ -202,3 +221,21 @@ def report_of(parts: Parts, seconds: float, published: Mapping[str, Any], *, com
         resumed=progress.resumed,
         **lines,
     )
+
+
+def waiting_of(parts: Parts) -> dict[str, int]:
+    """`Report.waiting` of all ranks at the log's end; {}: nothing is left to learn. Collective."""
+    view, stats = parts.pipeline.log, parts.stream.source.stats
+    if view.clicks is None:
+        return {}
+    shown, clicks = (stats.unreleased[stream.topic] for stream in (view.impressions, view.clicks))
+    pending = stats.pending + sum(counts["pending"] for counts in stats.labels.values())
+    own = {
+        "impressions": stats.pending + shown,
+        "clicks": clicks,
+        "left": stats.ready + stats.waiting + pending,
+    }
+    found = summed(parts.control.gather_json(own))
+    if not found.pop("left"):
+        return {}
+    return {**found, "window_ms": view.window_ms, "learned": int(parts.options.goes_back)}

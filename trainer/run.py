@@ -37,7 +37,7 @@ from livectr.trainer.options import TrainOptions
 from livectr.trainer.parts import Parts
 from livectr.trainer.process import stop_signals
 from livectr.trainer.quality.run_record import Moment, gathered
-from livectr.trainer.report import Report, report_of
+from livectr.trainer.report import Report, report_of, waiting_of
 from livectr.trainer.schedule import Due
 from livectr.trainer.stages import Stages
 from livectr.trainer.stream.backlog import Backlog
@@ -160,6 +160,8 @@ class Training:
         self.stop = stop
         self._offsets = offsets
         self.goes_back = False
+        self._closing = False
+        self._waiting: dict[str, int] = {}
         self._fed = parts.progress.resumed
         self._backlog = Backlog(parts.stream.source)
         first = parts.checkpoint if parts.control.rank == 0 else None
@@ -196,7 +198,7 @@ class Training:
                     commits.changed()
                 if self._ends(round_):
                     break
-                due = round_.flags[0].due
+                due = Due.NOTHING if self._closing else round_.flags[0].due
                 if commits.begins(due):
                     stages.drain()
                     unlearned.look()
@@ -214,7 +216,7 @@ class Training:
             stages.drain()
             parts.stream.watch.finish()  # a batch's rows may be refused as late as when it is learned
             unlearned.look()
-            if round_.ended:
+            if round_.ended and parts.options.at_end != "keep":
                 stages.report.finish()
             if parts.record is not None and (round_.ended or parts.checkpoint is None):
                 parts.record.finish(parts.progress.steps)
@@ -226,7 +228,11 @@ class Training:
                 self._record(sample=parts.options.run_log is not None and parts.publisher is not None)
             parts.monitor.gauges()
         complete = round_.ended or self._enough() or not stopped
-        return report_of(parts, time.monotonic() - started, commits.counts, complete=complete)
+        if round_.ended and parts.options.at_end == "keep":
+            self._waiting = waiting_of(parts)
+        return report_of(
+            parts, time.monotonic() - started, commits.counts, complete=complete, waiting=self._waiting
+        )
 
     def _state(self, *, checkpoint: bool, ahead: bool = False, publish: bool = True) -> CommitState:
         """State of this step boundary. Collective. Raises InternalError if the ranks' networks differ."""
@@ -260,6 +266,7 @@ class Training:
             suspect=parts.stream.watch.suspect,
             stop=self.stop(),
             back=self._asked(),
+            paused=parts.stream.source.paused,
             quiet=parts.stream.source.quiet and (self._fed or parts.control.world > 1),
             due=self.stages.commits.due if parts.control.rank == 0 else Due.NOTHING,
             publish=self.stages.commits.push,
@@ -305,4 +312,21 @@ class Training:
         fed = parts.control.world == 1 or parts.progress.examples > 0
         if fed and all(flags.quiet for flags in round_.flags):
             parts.stream.source.finish()
+        if round_.cut is None and all(flags.paused for flags in round_.flags):
+            self._close()
         return round_.ended
+
+    def _close(self) -> None:
+        """Save the run for the next one, which reads on, and learn what waits for labels. Collective.
+
+        No other commit comes between this generation and the last one, which names it.
+        """
+        parts = self.parts
+        self._waiting = waiting_of(parts)
+        self._closing = True
+        if self._waiting:
+            self.stages.drain()
+            self.stages.commits.save(self._state(checkpoint=True, publish=False))
+            newest = parts.checkpoint.kept.newest if parts.checkpoint is not None else None
+            parts.progress.resumes = newest.generation if newest is not None else 0
+        parts.stream.source.end_waiting()

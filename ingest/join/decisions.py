@@ -32,23 +32,29 @@ class Decision:
         read: of each topic the position up to which it was read.
         idle: of each topic: the merge did not wait for it.
         now_ms: time by the clock, beyond which unconfirmed times stay unconfirmed.
-        ended: waiting impressions left before their windows ended.
+        ended: the topics had ended.
+        quiet_ms: waiting impressions stayed at the end, and topics that had ended held the others back,
+            up to this time. None: they held nothing back, and impressions left before their windows ended.
     """
 
     read: tuple[Position, ...]
     idle: tuple[bool, ...]
     now_ms: int
     ended: bool
+    quiet_ms: int | None = None
 
     def as_json(self) -> list[Any]:
         """JSON value."""
-        return [[list(astuple(at)) for at in self.read], [*map(int, self.idle)], self.now_ms, int(self.ended)]
+        read = [list(astuple(at)) for at in self.read]
+        value = [read, [*map(int, self.idle)], self.now_ms, int(self.ended)]
+        return value if self.quiet_ms is None else [*value, self.quiet_ms]
 
     @staticmethod
     def from_json(value: Sequence[Any]) -> Decision:
         """Decision of `as_json`."""
-        read, idle, now_ms, ended = value
-        return Decision(tuple(Position(*at) for at in read), tuple(map(bool, idle)), now_ms, bool(ended))
+        read, idle, now_ms, ended, *quiet = value
+        places = tuple(Position(*at) for at in read)
+        return Decision(places, tuple(map(bool, idle)), now_ms, bool(ended), *quiet)
 
 
 class Recorder:

@@ -46,6 +46,8 @@ from livectr.system.errors import ConfigError
 
 _log = logging.getLogger(__name__)
 TELL_EVERY_S = 0.5
+LONGEST_HOLD_MS = 3_600_000
+"""Longest time by which what has ended holds others back in a log that goes on: further behind is quiet."""
 PASSED = "passed"
 """Name, in the state of a partition, of the greatest order of the batches before."""
 I64 = npt.NDArray[np.int64]
@@ -68,6 +70,9 @@ class ReadOptions:
         limits: records beyond them become dead letters.
         min_usable: least share of a look-up table's rows that must be usable; see
             `ingest.dead_letters.usable.complaint`.
+        keeps: at the end, impressions whose label window has not passed wait in the state for a later run,
+            which reads on. No effect where the label is a column.
+        pauses: they wait until `end_waiting`, before which the source is `paused` and has not ended.
     """
 
     until_end: bool
@@ -76,6 +81,8 @@ class ReadOptions:
     full_tables: bool = True
     limits: RecordLimits = LIMITS
     min_usable: float = MIN_USABLE
+    keeps: bool = False
+    pauses: bool = False
 
 
 class ExampleSource:
@@ -123,6 +130,7 @@ class ExampleSource:
         self._topics = {stream.topic: i for i, stream in enumerate(pipeline.streams)}
         self._leaves_ms = pipeline.log.soonest_ms
         self._finished, self._generation = False, 1
+        self._kept = options.keeps and pipeline.log.clicks is not None
         self._told_s = float("-inf")
         self._share, self._tables_reach = (rank, world), FIRST
         self._asked: Mapping[int, int] = {}
@@ -231,9 +239,14 @@ class ExampleSource:
             self._stalls.tell(self._partitions, self._unread())
 
     def finish(self) -> None:
-        """Stop reading and release all waiting examples, as at the end of the logs."""
+        """Stop reading, and do with waiting examples as at the end of the logs."""
         self._finished = True
         self.release()
+        self._advance()
+
+    def end_waiting(self) -> None:
+        """Release the impressions that wait at the end, with the labels that are known."""
+        self._kept = False
         self._advance()
 
     def close(self) -> None:
@@ -243,8 +256,15 @@ class ExampleSource:
 
     @property
     def frontier(self) -> int:
-        """Watermark: later examples have at least this order, tables are read for all before; LAST: none."""
-        return min(self._bound, self._tables_reach)
+        """Watermark: later examples have at least this order, tables are read for all before; LAST: none.
+
+        Of a log that goes on, partitions that have ended hold the others back, as in the run that reads on;
+        other ranks they do not.
+        """
+        bound, partitions = self._bound, self._partitions.values()
+        if self._kept and (self._share[1] == 1 or not all(p.ended for p in partitions)):
+            bound = min((p.held for p in partitions), default=LAST)
+        return min(bound, self._tables_reach)
 
     @property
     def strict_frontier(self) -> int:
@@ -271,6 +291,15 @@ class ExampleSource:
     @property
     def ended(self) -> bool:
         """True when no example will become ready any more."""
+        return self._at_end and not (self._kept and self._options.pauses)
+
+    @property
+    def paused(self) -> bool:
+        """True when no example will become ready before `end_waiting`."""
+        return self._at_end and self._kept and self._options.pauses
+
+    @property
+    def _at_end(self) -> bool:
         ended = all(p.ended for p in self._partitions.values()) and self._tables_reach == LAST
         return ended and (self._finished or self._options.until_end)
 
@@ -278,6 +307,12 @@ class ExampleSource:
     def _bound(self) -> int:
         """Watermark of the partitions."""
         return min((p.frontier for p in self._partitions.values()), default=LAST)
+
+    @property
+    def _quiet_ms(self) -> int:
+        """Time up to which topics and partitions that have ended hold nothing back: others are further."""
+        newest = max((max(p.bounds) for p in self._partitions.values()), default=FIRST)
+        return max(newest - min(self.pipeline.log.window_ms, LONGEST_HOLD_MS), FIRST)
 
     @property
     def idle(self) -> bool:
@@ -403,6 +438,10 @@ class ExampleSource:
             least = min(order, self._bound) - self._columns.span_ms
             self._lookups.forget(least, order - self._leaves_ms)
 
+    def set_aside(self, examples: Examples, rows: Bools) -> None:
+        """Note that rows bool[b] of examples that left cannot be learned."""
+        self._counts.set_aside(examples, rows)
+
     def snapshot(self, *, whole: bool = True) -> SourceState:
         """Copy the current state: a source restored from it continues with the same examples.
 
@@ -492,14 +531,15 @@ class ExampleSource:
     def _advance(self) -> bool:
         moved = False
         ends = self._options.until_end or self._finished
+        quiet_ms = self._quiet_ms if ends and self._kept else None
         now_ms = LAST if ends else time.time_ns() // 1_000_000
         idle = {number: self._idle(number) for number in self._partitions}
         for number, partition in self._partitions.items():
             ended = ends and all(idle[number])
-            moved_here = partition.advance(idle[number], ended=ended, now_ms=now_ms)
+            moved_here = partition.advance(idle[number], ended=ended, now_ms=now_ms, quiet_ms=quiet_ms)
             if ended and partition.follows and not moved_here:  # the log holds no more to follow with
                 self._give_up(number, partition)
-                moved_here = partition.advance(idle[number], ended=ended, now_ms=now_ms)
+                moved_here = partition.advance(idle[number], ended=ended, now_ms=now_ms, quiet_ms=quiet_ms)
             moved |= moved_here
         moved |= self._await_tables()
         if not self._finished and self._stalls.due(now_s := time.monotonic()):

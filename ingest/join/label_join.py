@@ -159,7 +159,9 @@ def used_columns(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
         *(name for lookup in pipeline.joined for name in lookup.keys),
     ]
     names += [name for label in view.more_labels for name in label.columns(view.on)]
-    names += [name for name in (view.impressions.time, view.label, pipeline.item_column) if name is not None]
+    names += [
+        name for name in (view.impressions.time, view.label_column, pipeline.item_column) if name is not None
+    ]
     used = {view.impressions.topic: tuple(dict.fromkeys(names))}
     if view.clicks is not None:
         names = [view.clicks.key, *view.on, *([view.clicks.time] if view.clicks.time else [])]
@@ -176,7 +178,12 @@ def required_columns(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
     """Topic of each event stream → columns that a usable record must have."""
     view = pipeline.log
     if view.clicks is None:
-        return {view.impressions.topic: (*((view.label,) if view.label is not None else ()), *view.dedup)}
+        return {
+            view.impressions.topic: (
+                *((view.label_column,) if view.label_column is not None else ()),
+                *view.dedup,
+            )
+        }
     found = {view.impressions.topic: view.on, view.clicks.topic: view.on}
     return found | {label.stream.topic: label.columns(view.on) for label in view.more_labels}
 
@@ -184,7 +191,7 @@ def required_columns(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
 def label_columns(pipeline: Pipeline) -> dict[str, str]:
     """Topic → label column, for a labelled event stream; empty for a label join."""
     view = pipeline.log
-    return {view.impressions.topic: view.label} if view.label is not None else {}
+    return {view.impressions.topic: view.label_column} if view.label_column is not None else {}
 
 
 class LabelJoin:

@@ -42,7 +42,7 @@ class Labelled:
 
     def __init__(self, pipeline: Pipeline, partition: int) -> None:
         view = pipeline.log
-        self._label = view.label
+        self._label = view.label_column
         self._payload = Payload(pipeline)
         self._first = partition << 40
         self._count = 0

@@ -24,7 +24,7 @@ def log_words(pipeline: Pipeline) -> dict[str, Any]:
         "window_ms": view.window_ms,
         "wait_ms": view.leaves_ms,
         "delayed": view.delayed,
-        "label": view.label,
+        "label": view.label_column,
         "dedup": list(view.dedup),
         "dedup_ms": view.dedup_ms,
         "clock_slack_ms": view.clock_slack_ms,

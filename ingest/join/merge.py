@@ -149,12 +149,14 @@ class Merge:
         self._topics[topic].add(chunk)
         self._topics[topic].judge(self.mark)
 
-    def resolve(self, idle: Sequence[bool], now_ms: int = LAST) -> bool:
+    def resolve(self, idle: Sequence[bool], now_ms: int = LAST, *, goes_on: bool = False) -> bool:
         """Accept or refuse unconfirmed records of topics that have no more to read, from the records at hand.
 
         Args:
             idle: bool for each topic, true when it has ended or is idle.
             now_ms: current time. Times later than it by more than the stream's max_ahead stay unconfirmed.
+            goes_on: a later run reads more of the logs: a time that one record alone claims stays
+                unconfirmed.
 
         Returns:
             True when a record was accepted or refused.
@@ -165,6 +167,8 @@ class Merge:
             if not before or not (is_idle or self.mark > topic.bound):
                 continue
             limit = min(now_ms, LAST - topic.stream.max_ahead_ms) + topic.stream.max_ahead_ms
+            if goes_on and topic.bound != FIRST:
+                limit = min(limit, topic.claimed)
             topic.judge(self.mark, ended=is_idle, limit=limit)
             resolved |= topic.unconfirmed != before
         return resolved
@@ -185,15 +189,21 @@ class Merge:
         """Watermark of each topic: least mark of its records to come."""
         return [topic.bound for topic in self._topics]
 
-    def bound(self, idle: Sequence[bool]) -> int:
+    def bound(self, idle: Sequence[bool], quiet_ms: int | None = None) -> int:
         """Watermark of the partition: the least mark of the records to come.
 
         It never falls, unless it was LAST.
 
         Args:
             idle: bool for each topic; topics that have ended or are idle are left out.
+            quiet_ms: an idle topic whose watermark is beyond this time holds the others back all the same;
+                None: idle topics hold nothing back.
         """
-        active = [bound for bound, is_idle in zip(self.bounds(), idle, strict=True) if not is_idle]
+        bounds = self.bounds()
+        if quiet_ms is not None:
+            bounds = [max(bound, quiet_ms) if idle[topic] else bound for topic, bound in enumerate(bounds)]
+            return max(min(bounds), self.mark)
+        active = [bound for bound, is_idle in zip(bounds, idle, strict=True) if not is_idle]
         return max(min(active, default=LAST), self.mark)
 
     def release(self, bound: int) -> Events:

@@ -59,10 +59,13 @@ class Partition:
         self.joiner = joiner(pipeline, number, self._letters)
         self._log_words = log_words(pipeline)
         self.ready = ReadyQueue()
-        self.frontier = self._merge.bound([False] * len(pipeline.streams))
-        """Watermark: every later example has an order of at least this."""
+        self.frontier = self.held = self._passes = self._merge.bound([False] * len(pipeline.streams))
+        """Watermark: every later example has an order of at least this.
+
+        `held` is that of a log that goes on, where the partition has ended, too.
+        """
         self.ended = False
-        """True when no record will come any more and all waiting examples are ready."""
+        """True when no record will come any more, and no more examples become ready."""
         self._due = self._merge.mark
         self._changed = self._late = False
         decided = 0 if state is None else int(state.values.get("decided", 0))
@@ -184,13 +187,15 @@ class Partition:
         waiting, bounds, follower = self.waiting_of(), self._merge.bounds(), self._follower
         many = [t for t, count in enumerate(waiting) if count >= rows]
         if follower is None:
-            return [t for t in many if bounds[t] > self.frontier]
+            return [t for t in many if bounds[t] > self._passes]
         lacking = self.awaits
         if not follower.left or self.holding in lacking:
             return [t for t in many if bounds[t] > self.frontier or follower.rows(t)]
         return [t for t in many if t not in lacking]  # the next decision needs the others
 
-    def advance(self, idle: Sequence[bool], ended: bool, now_ms: int = LAST) -> bool:
+    def advance(
+        self, idle: Sequence[bool], ended: bool, now_ms: int = LAST, *, quiet_ms: int | None = None
+    ) -> bool:
         """Release the records below the watermark, and join them to examples.
 
         Args:
@@ -198,6 +203,9 @@ class Partition:
             ended: all topics have ended, so that impressions leave before their windows end.
             now_ms: current time of a live log. Unconfirmed event times beyond it stay unconfirmed although
                 their topic is idle.
+            quiet_ms: a later run reads on where the topics have ended. Impressions whose window has not
+                passed wait for it, and so do records for those of a topic that is behind the others, but
+                beyond this time. None: nothing waits.
 
         Returns:
             True when records or examples moved.
@@ -206,33 +214,39 @@ class Partition:
             return self._follower.advance(self)
         if self._merge.rereads(idle):  # the clock decides from where it had decided before
             idle, ended = [False] * len(idle), False
-        resolved = self._merge.resolve(idle, now_ms)
-        late, by_clock = self._late, self._merge.bound(idle) > self.strict_frontier
-        single, read = late or resolved or ended != self.ended, self.read
-        moved, rows = self._move(idle, ended, changed=self._changed or resolved)
+        resolved = self._merge.resolve(idle, now_ms, goes_on=quiet_ms is not None)
+        decision = Decision(self.read, tuple(idle), now_ms, ended, quiet_ms)
+        by_clock = self._watermark(decision) > self.strict_frontier
+        single = self._late or resolved or ended != self.ended
+        moved, rows = self._move(decision, changed=self._changed or resolved)
         if single or (by_clock and rows is not None):
-            self._recorder.note(Decision(read, tuple(idle), now_ms, ended), rows or 0, single=single)
+            self._recorder.note(decision, rows or 0, single=single)
         return moved
 
     def repeat(self, decision: Decision | None) -> bool:
         """Do what was decided; None: what needs no decision. Returns true when records or examples moved."""
         if decision is None:
-            return self._move([False] * len(self.bounds), False, changed=self._changed)[0]
-        resolved = self._merge.resolve(decision.idle, decision.now_ms)
-        moved, rows = self._move(decision.idle, decision.ended, changed=self._changed or resolved)
+            waits = Decision(self.read, (False,) * len(self.bounds), LAST, ended=False)
+            return self._move(waits, changed=self._changed)[0]
+        resolved = self._merge.resolve(decision.idle, decision.now_ms, goes_on=decision.quiet_ms is not None)
+        moved, rows = self._move(decision, changed=self._changed or resolved)
         self._recorder.note(decision, rows or 0, single=True)
         return moved
 
-    def _move(self, idle: Sequence[bool], ended: bool, *, changed: bool) -> tuple[bool, int | None]:
+    def _watermark(self, decision: Decision) -> int:
+        return self._merge.bound(decision.idle, decision.quiet_ms)
+
+    def _move(self, decision: Decision, *, changed: bool) -> tuple[bool, int | None]:
         """Release and join what a watermark allows: (something moved, records released or None)."""
-        bound = self._merge.bound(idle)
-        if not changed and bound == self.frontier and ended == self.ended:
+        bound, ended = self._watermark(decision), decision.ended
+        if not changed and bound == self.held and ended == self.ended:
             return False, None
         self._changed, self._late, self.ended = False, False, ended
         events = self._merge.release(bound)
+        self.held, self.frontier = bound, LAST if ended else bound
+        self._passes = self._merge.bound(decision.idle)
         # When all topics are idle, event time stays at the last event.
-        self.frontier = bound
-        self._due = bound if ended or bound != LAST else self._merge.mark
+        self._due = bound if bound != LAST or (ended and decision.quiet_ms is None) else self._merge.mark
         moved = len(events)
         for part in events.parts():
             ready = self.joiner.advance(part, self._due)

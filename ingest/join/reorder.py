@@ -185,6 +185,16 @@ class Topic:
         return sum(map(len, self._unconfirmed)) if self._unconfirmed else 0
 
     @property
+    def claimed(self) -> int:
+        """Greatest time that two unconfirmed records reach, of two users if there are two; FIRST: none."""
+        times = np.concatenate([piece.times for piece in self._unconfirmed])
+        users = np.concatenate([piece.users for piece in self._unconfirmed])
+        newest = int(times.argmax())
+        others = times[users != users[newest]]
+        others = others if len(others) else np.delete(times, newest)
+        return int(others.max(initial=FIRST))
+
+    @property
     def waiting(self) -> int:
         """Records that are not released."""
         return sum(run.waiting for run in self._runs) + self.unconfirmed

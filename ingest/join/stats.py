@@ -8,11 +8,13 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from livectr.ingest import metrics
 from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.join.partition import Partition
 
+Bools = npt.NDArray[np.bool_]
 OF_PROCESS = ("events", "examples", "clicked", "lookups")
 """Counts that start at 0 in each process. A run adds up the counts of its processes: see `trainer.run`."""
 
@@ -40,6 +42,10 @@ class Counts:
         final = examples.final
         self.examples += int(np.count_nonzero(~examples.late & ~final))
         self.clicked += int(np.count_nonzero(examples.label[~final]))
+
+    def set_aside(self, examples: Examples, rows: Bools) -> None:
+        """Take back the clicks of rows bool[b] among examples that left."""
+        self.clicked -= int(np.count_nonzero(examples.label[rows & ~examples.final]))
 
 
 @dataclass(frozen=True)
@@ -85,10 +91,12 @@ class SourceStats:
     ready: int
     waiting: int
     """Records that wait for records of another topic."""
+    unreleased: Mapping[str, int]
+    """Topic → its part of `waiting`."""
     examples: int
     """Examples that left through `pop`; an impression that leaves twice counts once."""
     clicked: int
-    """Examples with label 1 among them, or with a late click."""
+    """Examples with label 1 among them, or with a late click, without those that were set aside."""
     lookups: Mapping[str, Mapping[str, int]]
     """Topic of a look-up table → look-ups with a row ("found") and without ("missing")."""
     bytes_read: Mapping[str, int]
@@ -118,6 +126,8 @@ class SourceStats:
     ) -> SourceStats:
         """Sum over partitions, with the counts of the process."""
         events = counts.events
+        waiting = np.array([partition.waiting_of() for partition in partitions], np.int64)
+        waiting = waiting.reshape(len(partitions), len(events)).sum(axis=0)
         stats = [partition.joiner.stats for partition in partitions]
         behaviors = [partition.joiner.behaviors for partition in partitions]
         return SourceStats(
@@ -146,7 +156,8 @@ class SourceStats:
             history_evicted=sum(b.evicted for b in behaviors),
             pending=sum(partition.joiner.pending for partition in partitions),
             ready=sum(len(partition.ready) for partition in partitions),
-            waiting=sum(partition.waiting for partition in partitions),
+            waiting=int(waiting.sum()),
+            unreleased=dict(zip(events, waiting.tolist(), strict=True)),
             examples=counts.examples,
             clicked=counts.clicked,
             lookups=dict(lookups),

@@ -191,7 +191,7 @@ class View:
         clicks: the stream of clicks; None for a stream whose label is a column.
         on: columns of the label join.
         window_ms: window of the label join.
-        label: the label column; None for a label join.
+        label_column: the label's column; None for a label join.
         lookups: look-up joins.
         clock_slack_ms: time by which a click may be before its impression.
         join_bytes: memory of the label join of each partition.
@@ -207,7 +207,7 @@ class View:
     clicks: Stream | None = None
     on: tuple[str, ...] = ()
     window_ms: int = 0
-    label: str | None = None
+    label_column: str | None = None
     lookups: tuple[Lookup, ...] = ()
     join_bytes: int = MAX_BYTES
     delayed: Delayed = "wait"
@@ -304,7 +304,9 @@ class View:
         usual = {name: self.__dataclass_fields__[name].default for name in later}
         names = [name for name in self.__dataclass_fields__ if name not in usual]
         names += [name for name, value in usual.items() if getattr(self, name) != value]
-        shown = [f"{name}={getattr(self, name)!r}" for name in names]
+        # The fingerprint has the names that it began with, too.
+        called = {"label_column": "label"}
+        shown = [f"{called.get(name, name)}={getattr(self, name)!r}" for name in names]
         shown.insert(4, "correct_late=False")  # a constant: pipelines keep the fingerprint that they have
         return f"View({', '.join(shown)})"
 
@@ -463,14 +465,14 @@ def labelled(
         )
     names = (dedup,) if isinstance(dedup, str) else tuple(dedup)
     if not names:
-        return View(stream, label=label)
+        return View(stream, label_column=label)
     for name in names:
         if (kind := stream[name].dtype) not in ("int64", "int32", "string"):
             raise ConfigError(f"labelled: dedup {stream.topic}.{name} is {kind}, not int64, int32 or string")
     if stream.time is None:
         raise ConfigError(f"labelled: dedup has a window of time, so {stream.topic} needs a time column")
     window_ms, room = duration_ms(window, "labelled window"), parse_bytes(max_bytes, "labelled max_bytes")
-    return View(stream, label=label, join_bytes=room, dedup=names, dedup_ms=window_ms)
+    return View(stream, label_column=label, join_bytes=room, dedup=names, dedup_ms=window_ms)
 
 
 def recent(item: Expr, n: int, within: str | int, where: Expr | None = None) -> Expr:

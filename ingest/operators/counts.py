@@ -127,7 +127,7 @@ def counts(
         )
         if stream[name].dtype.startswith("list"):
             raise ConfigError(f"counts: {stream[name]} is a list; a key has one value for each row")
-        if name == log.label:
+        if name == log.label_column:
             raise ConfigError(f"counts: {stream[name]} is the label; it cannot be a feature")
         names.append(str(name))
     if not names or len(set(names)) < len(names):

@@ -49,7 +49,7 @@ def check_root(root: Expr, log: View, *, label: bool = False) -> None:
         )
     else:
         _check_declared(root, ref, log.impressions.columns)
-        if ref.column == log.label and not label:
+        if ref.column == log.label_column and not label:
             raise ConfigError(f"{root} is the label; it cannot be a feature")
 
 

@@ -239,7 +239,11 @@ def _labels(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:
     clicks, rows = int(np.count_nonzero(sample.label)), len(sample)
     found = f"{clicks:,} of {rows:,}: a click rate of {clicks / rows:.2%}"
     log = pipeline.log
-    of = f"label column {log.label!r}" if log.label is not None else f"join on {', '.join(log.on)}"
+    of = (
+        f"label column {log.label_column!r}"
+        if log.label_column is not None
+        else f"join on {', '.join(log.on)}"
+    )
     if not clicks:
         joined = log.clicks is not None and sample.stats.events.get(log.clicks.topic, 0) >= FEW
         sure = rows >= (FEW if joined else SURE_ROWS)

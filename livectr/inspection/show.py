@@ -63,7 +63,7 @@ def show_pipeline(
     else:
         known = f"within {log.dedup_ms / 1000:g} s"
         once = f"; rows of equal {', '.join(log.dedup)} count once {known}" if log.dedup else ""
-        console.print(f"label: column {log.label}{once}", highlight=False, soft_wrap=True)
+        console.print(f"label: column {log.label_column}{once}", highlight=False, soft_wrap=True)
     show_operators(placement, console, cut=not is_piped())
     if svg is not None:
         console.print(f"drew {svg}", highlight=False, markup=False, soft_wrap=True)

@@ -9,6 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from livectr.console import make_console
+from livectr.system.durations import duration_text
 from livectr.trainer.report import Report
 
 MOST_TABLES = 12
@@ -41,6 +42,8 @@ def facts_of(report: Report) -> Iterator[tuple[str, str]]:
     speed = f"{report.seconds:,.1f} s, {report.examples_per_second:,.0f} examples a second on {ranks}"
     yield "time", speed + ("" if report.complete else "; stopped before the end of the log")
     yield "rows", _rows(report)
+    if report.waiting.get("impressions"):
+        yield "waiting", _waiting(report.waiting)
     if report.dead_letters:
         yield "set aside", _set_aside(report)
     if clicks := _clicks(report):
@@ -65,6 +68,19 @@ def _rows(report: Report) -> str:
     return text
 
 
+def _waiting(waiting: Mapping[str, int]) -> str:
+    count, window = f"{waiting['impressions']:,} impressions", duration_text(waiting["window_ms"])
+    if waiting["learned"]:
+        return (
+            f"{count} were learned before their window ({window}) had passed; if the log goes on, the next "
+            "run with this checkpoint goes back before them, and learns them with all their clicks"
+        )
+    return (
+        f"{count} wait for their clicks, until the log goes on by {window}: the next run with this "
+        "checkpoint learns them"
+    )
+
+
 def _set_aside(report: Report) -> str:
     reasons = sorted(report.dead_letter_reasons.items(), key=lambda pair: (-pair[1], pair[0]))
     each = ", ".join(f"{count:,} {reason}" for reason, count in reasons if count)
@@ -83,6 +99,7 @@ def _clicks(report: Report) -> str:
         "label an impression": stream.get("matched_clicks", 0),
         "came too late": stream.get("late_clicks", 0),
         "have no impression": stream.get("unmatched_clicks", 0) + stream.get("waiting_clicks", 0),
+        "wait for the next run": 0 if report.waiting.get("learned") else report.waiting.get("clicks", 0),
     }
     return _shares(found)
 
@@ -94,7 +111,9 @@ def _label(counts: Mapping[str, int]) -> str:
         "came too late": counts.get("late", 0),
         "have no impression": counts.get("unmatched", 0) + counts.get("waiting", 0),
     }
-    return _shares(found)
+    pending = counts.get("pending", 0)
+    waits = f"{pending:,} impressions wait for the end of its window" if pending else ""
+    return "; ".join(filter(None, [_shares(found), waits]))
 
 
 def _shares(found: Mapping[str, int]) -> str:

@@ -116,7 +116,8 @@ def _train(
     place = place if is_object_address(place) else Path(place)
     if data is None:
         assert source is not None
-        return _run(pipeline, _options(pipeline, source, place, settings), heard, place)
+        options = _options(pipeline, source, place, settings, goes_on=checkpoint is not None)
+        return _run(pipeline, options, heard, place)
     tables = _tables_of(pipeline, data)
     if placed(place).generations():
         raise ConfigError(
@@ -124,7 +125,7 @@ def _train(
             "by warm_start="
         )
     with _log_folder(logs) as root:
-        options = _options(pipeline, f"file:{root}", place, settings)
+        options = _options(pipeline, f"file:{root}", place, settings, goes_on=False)
         _write(root, tables)
         try:
             return _run(pipeline, options, heard, place)
@@ -180,10 +181,19 @@ def _resolved(pipeline: Pipeline, given: Mapping[str, Any]) -> Settings:
 
 
 def _options(
-    pipeline: Pipeline, source: str, checkpoint: Path | str, settings: Mapping[str, Any]
+    pipeline: Pipeline, source: str, checkpoint: Path | str, settings: Mapping[str, Any], *, goes_on: bool
 ) -> TrainOptions:
-    """Options of a run of one rank. Raises ConfigError for a setting that cannot be."""
-    given = {"until_end": True, **settings, "checkpoint": str(checkpoint)}
+    """Options of a run of one rank. Raises ConfigError for a setting that cannot be.
+
+    Args:
+        pipeline: that is trained.
+        source: address of the log.
+        checkpoint: folder or address of the model.
+        settings: as given.
+        goes_on: a later run may read on from the checkpoint, so that impressions may wait there.
+    """
+    given = {"until_end": True, **({} if goes_on else {"at_end": "learn"}), **settings}
+    given["checkpoint"] = str(checkpoint)
     resolved = _resolved(pipeline, given)
     if resolved.ranks * resolved.nodes > 1 or resolved.restarts:
         raise ConfigError("livectr.train is one rank; for ranks, nodes and restarts run `livectr train`")

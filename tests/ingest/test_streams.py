@@ -38,7 +38,7 @@ def test_view_has_the_impressions_columns() -> None:
     view = label_join(impressions(), CLICKS, on="request_id", window="10m").lookup(ADS)
     assert view.ts is view.impressions.ts and view.on == ("request_id",) and view.window_ms == 600_000
     assert [(lookup.table.topic, lookup.on) for lookup in view.lookups] == [("ads", "ad_id")]
-    assert view.clicks is CLICKS and view.label is None
+    assert view.clicks is CLICKS and view.label_column is None
     with pytest.raises(
         ConfigError, match=r"ads.impressions has no column 'user'; its columns are request_id, user_id"
     ):

@@ -375,7 +375,7 @@ def test_rows_for_each_item_of_an_event_are_the_impressions(
     assert "then: livectr init --from joined.csv --label clicked" in said
     assert init("--from", "joined.csv", "--label", "clicked") == 0
     assert f"made/logs has {VIEWS:,} rows" in capsys.readouterr().out
-    assert load_pipeline(Path("made/pipeline.py")).log.label == "clicked"
+    assert load_pipeline(Path("made/pipeline.py")).log.label_column == "clicked"
 
 
 def test_a_log_without_a_label_names_the_other_form(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from livectr.analysis.page.importance import Asked, importance
 from livectr.analysis.score_log import Scoring, score_log
 from livectr.ingest.language.calibration import Calibration
 from livectr.ingest.language.delays import Delayed
-from livectr.ingest.language.streams import Stream, labelled
+from livectr.ingest.language.streams import Stream, label_join, labelled
 from livectr.ingest.operators import fill_null, where, zscore
 from livectr.ingest.pipeline import Pipeline
 from livectr.inspection.trained import facts_of
@@ -174,6 +174,7 @@ def test_rows_whose_weight_cannot_be_used_go_to_the_dead_letters(tmp_path: Path)
     )
     assert said.count("is out of range or no number; a weight is from 0 to 1e+09") == 2
     assert said.count("the sampling rate shown.kept is out of range or no number; a rate is") == 2
+    assert report.stream["clicked"] == 498  # of rows 10 to 14, 11 and 13 have a click
     filled = replace(pipeline, weight=fill_null(LOG.value, 1.0))
     report = train(filled, replace(options, checkpoint=str(tmp_path / "filled")))
     assert report.examples_trained == 996
@@ -302,6 +303,33 @@ def test_what_is_scored_needs_neither(tmp_path: Path) -> None:
     assert found.auc == pytest.approx(quality_of(scored, "rank").auc, rel=1e-4)
 
 
+@pytest.mark.parametrize("delayed", ["fnw", "vanilla"])
+def test_an_impression_that_leaves_again_has_one_dead_letter(tmp_path: Path, delayed: Delayed) -> None:
+    source = write_files(tmp_path / "logs", 300)
+    plain = replace(ad_pipeline(delayed=delayed), prerank=None)
+    wrong = replace(plain, weight=where(plain.log.ad_id < 10, -1, 1))
+    root = tmp_path / "c"
+    report = train(
+        wrong, TrainOptions(source, until_end=True, threads=1, checkpoint=str(root), at_end="learn")
+    )
+    (reason, count), *_ = report.dead_letter_reasons.items()
+    assert reason == "bad_weight" and count == 300 - report.examples_trained > 0
+    found = read_predictions(root / "predictions")
+    assert report.stream["clicked"] == found["label"].sum()
+
+
+def test_the_label_is_a_weights_column_or_an_error() -> None:
+    """It is no attribute of the log, which would be None in a label join, and then no weight at all."""
+    columns = dict(user="int64", id="int64", ts="int64")
+    shown, clicks = (Stream(name, key="user", time="ts", columns=columns) for name in ("shown", "clicks"))
+    with pytest.raises(ConfigError, match="shown has no column 'label'"):
+        label_join(shown, clicks, on="id", window="1m").label  # noqa: B018
+    graded = Stream("shown", key="user", time="ts", columns={**columns, "label": "float32"})
+    log = label_join(graded, clicks, on="id", window="1m")
+    pipeline = Pipeline(log, sparse={"user": log.user}, rank=LR(), weight=log.label)
+    assert str(pipeline.weight) == "shown.label"
+
+
 def test_a_run_takes_up_weights_and_leaves_them(tmp_path: Path) -> None:
     """Impressions that wait have the columns that features read before; others are null in them."""
     source = write_files(tmp_path / "logs", 600)
@@ -326,3 +354,14 @@ def test_a_run_takes_up_weights_and_leaves_them(tmp_path: Path) -> None:
     assert run(plain, "left", "weighted").examples_trained == 600
     assert weights_of(read_predictions(tmp_path / "left" / "predictions")) is None
     assert run(unknown, "unknown", "plain").dead_letter_reasons == {"bad_weight": 600 - 4 * 64}
+
+
+@pytest.mark.parametrize("value", [1e300, float("1e39")])
+def test_numbers_that_do_not_fit_are_told(value: float) -> None:
+    log = market(500)
+    log["value"][7] = value
+    run, _ = learned(market_pipeline(dense={"value": LOG.value}), log)
+    (hint,) = run.report.hints
+    assert hint.startswith(
+        "1 numbers of dense features were infinite, none, or beyond float32, and learned as 0"
+    )

@@ -188,6 +188,7 @@ class Checkpointer:
             predictions_sha256=content.predictions_sha256,
             began_ms=content.began_ms,
             seen=content.seen,
+            resumes=content.resumes,
             quality=dict(content.quality),
             products=content.products,
             source=self._source.partition(":")[0],
@@ -329,6 +330,7 @@ class Checkpointer:
             self.control,
             "bring its files back, or name an empty --checkpoint directory to begin again",
             predictions=self._predictions if stored is None else None,
+            resumes=True,
         )
         if manifest is None:
             return None

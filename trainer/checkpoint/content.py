@@ -122,6 +122,7 @@ class CheckpointState:
         predictions_sha256: of the prediction log up to here, on rank 0; empty: it is not kept.
         began_ms: time at which the run's first process began, ms since 1970.
         seen: examples and late positives of all batches.
+        resumes: generation from which the next run resumes; 0: this one.
         products: library of the networks' fp32 products (models.library).
         order: lines of the order log since the generation before (trainer.stream.order_log), on rank 0.
     """
@@ -148,5 +149,6 @@ class CheckpointState:
     predictions_sha256: str = ""
     began_ms: int = 0
     seen: int = 0
+    resumes: int = 0
     products: str = ""
     order: bytes = b""

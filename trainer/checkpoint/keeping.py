@@ -1,4 +1,7 @@
-"""Generations of a checkpoint that stay: the newest two, from which a run resumes, and some older ones."""
+"""Generations of a checkpoint that stay: the newest two, from which a run resumes, and some older ones.
+
+The generation from which the newest says to resume is one of them, too.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ class KeptGenerations:
         self._rule = rule
         self._last: list[Manifest] = []
         self._older: list[Manifest] = []
+        self._resumes: list[Manifest] = []
 
     def resume(self, manifest: Manifest, older: Sequence[Manifest]) -> None:
         """Begin with a generation that was restored, and those before it; rank 0 alone has these."""
@@ -27,17 +31,20 @@ class KeptGenerations:
 
     def add(self, manifest: Manifest, *, choose: bool) -> None:
         """Add a new generation; choose: apply the rule to those before the newest."""
+        before = [m for m in [*self._resumes, *self._last] if m.generation == manifest.resumes]
         self._last.append(manifest)
         if choose:
             self._older = self._rule.kept(
                 [*self._older, *self._last[:-KEPT_GENERATIONS]], self._last[-KEPT_GENERATIONS:]
             )
         self._last = self._last[-KEPT_GENERATIONS:]
+        self._resumes = [m for m in before if m not in self._last]
 
     @property
     def all(self) -> list[Manifest]:
         """Manifests, oldest first."""
-        return [*self._older, *self._last]
+        numbers = {m.generation: m for m in [*self._older, *self._resumes, *self._last]}
+        return [numbers[number] for number in sorted(numbers)]
 
     @property
     def newest(self) -> Manifest | None:
@@ -45,14 +52,19 @@ class KeptGenerations:
         return self._last[-1] if self._last else None
 
     @property
+    def _first(self) -> Manifest | None:
+        """Oldest generation from which a restart may resume."""
+        return next(iter([*self._resumes, *self._last]), None)
+
+    @property
     def examples(self) -> int:
         """Examples of the older of the newest generations: a restart resumes from at least as many."""
-        return self._last[0].examples if self._last else 0
+        return self._first.examples if self._first is not None else 0
 
     @property
     def version(self) -> int:
         """Version that was served, or began, when that generation was begun; 0: nothing is known."""
-        cursor = self._last[0].cursor if self._last else None
+        cursor = self._first.cursor if self._first is not None else None
         return int(cursor.get("served") or cursor["version"]) if cursor else 0
 
 

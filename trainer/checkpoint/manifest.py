@@ -28,7 +28,7 @@ SOURCES = {"kafka": "Kafka topics", "file": "files"}
 """Scheme of a source → its logs."""
 MAP_OF_DENSE = "map of dense features"
 """Part of a pipeline's identity."""
-_LATER = {"began_ms", "created_ms", "products", "quality", "seen", "source"}
+_LATER = {"began_ms", "created_ms", "products", "quality", "resumes", "seen", "source"}
 """Fields that the manifest of an older program lacks."""
 
 
@@ -73,6 +73,8 @@ class Manifest:
             learned, if there were some.
         products: library of the networks' fp32 products (models.library); "": an older program wrote this.
         source: kind of the logs that the positions are of (SOURCES); "": an older program wrote this.
+        resumes: generation from which a run resumes: this one has learned, at the log's end, impressions
+            before their label window had passed. 0: this one.
     """
 
     generation: int
@@ -94,6 +96,7 @@ class Manifest:
     quality: dict[str, Any] = field(default_factory=dict)
     products: str = ""
     source: str = ""
+    resumes: int = 0
 
     @property
     def ramped(self) -> int:
@@ -338,6 +341,7 @@ def newest_whole(
     help: str,
     *,
     predictions: Callable[[int, str], str] | None = None,
+    resumes: bool = False,
 ) -> Manifest | None:
     """Find the newest whole generation; None if there is no generation. Collective.
 
@@ -347,6 +351,7 @@ def newest_whole(
         help: advice in the error, for the user.
         predictions: check of the prediction log by its number of records and their SHA-256; returns a
             complaint or "".
+        resumes: for a run that goes on: find the generation from which the newest one says to resume.
 
     Raises:
         CheckpointError: generations exist, but none is whole.
@@ -354,7 +359,8 @@ def newest_whole(
     """
     place = Folder(place) if isinstance(place, Path) else place
     numbers = place.generations() if control.rank == 0 else []
-    generations = control.broadcast_json(sorted(numbers, reverse=True))
+    numbers = sorted(numbers, reverse=True)
+    generations = control.broadcast_json(_resumed(place, numbers) if resumes else numbers)
     reason = ""
     for generation in generations:
         manifest, reason = _verified(place, generation, control, predictions)
@@ -365,6 +371,18 @@ def newest_whole(
             f"{place.name}: every generation is torn ({', '.join(map(str, generations))}: {reason}); {help}"
         )
     return None
+
+
+def _resumed(place: Place, numbers: Sequence[int]) -> list[int]:
+    """Generations, newest first, each behind the one from which it says to resume."""
+    found: dict[int, None] = {}
+    for generation in numbers:
+        try:
+            before = place.manifest(generation).resumes
+        except (CheckpointError, MismatchError, OSError):
+            before = 0  # `_verified` says so
+        found |= dict.fromkeys([before, generation] if before in numbers else [generation])
+    return [*found]
 
 
 def _verified(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -45,6 +45,7 @@ class Extraction:
         examples: reads materialized features and computes the others.
         features: features of a batch's examples, common features shared if the options say so.
         on_host: all features are computed on the host, so that a block's may be computed at once.
+        made: extractors of the plans so far.
     """
 
     compiled: Callable[[FeaturePlan], Extract]
@@ -52,21 +53,33 @@ class Extraction:
     features: Callable[[Examples, Statistics], AnyFeatures]
     depth: int
     on_host: bool
+    made: Sequence[Extract] = ()
+
+    @property
+    def replaced(self) -> int:
+        """Numbers of dense features, of this process, that were not finite in float32 and became 0."""
+        return sum(extract.replaced for extract in self.made)
 
     @staticmethod
     def open(setup: Setup) -> Extraction:
         """Compile the plan, and open materialized features. Raises ConfigError if these are of others."""
         pipeline, options = setup.pipeline, setup.options
-        compiled = cache(
-            compiler(
-                options.device,
-                budget_bytes=options.gpu_budget,
-                rows=options.batch_size,
-                brought=brought_to_host(pipeline, options, setup.world),
-            )
+        compile_plan = compiler(
+            options.device,
+            budget_bytes=options.gpu_budget,
+            rows=options.batch_size,
+            brought=brought_to_host(pipeline, options, setup.world),
         )
+        made: list[Extract] = []
+
+        @cache
+        def compiled(plan: FeaturePlan) -> Extract:
+            made.append(compile_plan(plan))
+            return made[-1]
+
         examples = setup.closed(ExampleFeatures.open(pipeline, options.materialized, compiled))
         features = sharing(pipeline, examples, compiled) if options.common_features else examples.features
         on_host = options.device == "cpu" or options.materialized is not None
         depth = 1 if on_host or pipeline.plan.statistics else AHEAD
-        return Extraction(compiled, examples, features, depth, on_host and options.materialized is None)
+        on_host &= options.materialized is None
+        return Extraction(compiled, examples, features, depth, on_host, made)

@@ -284,6 +284,7 @@ class Feed:
         rows = cut.sequence[left]
         if failed.any():
             self._refuse(own, features.failed, wrong)
+            self._source.set_aside(own, failed)
             features, label = features.take(np.flatnonzero(~failed)), label[~failed]
         instance, user, time_ms, item, marks, *observed = np.ascontiguousarray(known[rows].T)
         segment = observed.pop(0) if self._segments is not None else None
@@ -357,10 +358,10 @@ class Feed:
 
     def _letters(self, own: Examples, rows: Mask, reason: Reason, complaint: str) -> None:
         topic = self._source.pipeline.log.impressions.topic
-        counted = rows & ~own.late & ~own.final  # these came before, and were counted then
-        if count := int(np.count_nonzero(counted)):
+        first = rows & ~own.late & ~own.final  # the others came before, and have their dead letter
+        if count := int(np.count_nonzero(first)):
             self._dead_letters.rows.add(topic, 0, {complaint: count})
-        for row in np.flatnonzero(rows).tolist():
+        for row in np.flatnonzero(first).tolist():
             partition, instance = int(own.partition[row]), int(own.instance[row])
             values = own.columns.slice(row, 1).to_pylist()[0]
             self._dead_letters.write(

@@ -29,6 +29,7 @@ class Flags(NamedTuple):
         unread: the same without partitions that are paused, which are ahead of the others.
         written: the rank's files of the checkpoint that has begun are written.
         back: somebody asks the run to go back to an older generation; rank 0's counts.
+        paused: the rank's source gives nothing more before impressions that wait for labels are released.
     """
 
     stop: bool = False
@@ -44,6 +45,7 @@ class Flags(NamedTuple):
     unread: int = 0
     written: bool = False
     back: bool = False
+    paused: bool = False
 
 
 class Header(NamedTuple):

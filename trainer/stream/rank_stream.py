@@ -142,6 +142,8 @@ def _source(
         options.source,
         ReadOptions(
             until_end=options.until_end,
+            keeps=options.keeps_waiting,
+            pauses=options.goes_back,
             until_idle_s=options.until_idle_s,
             idle_partition_s=options.idle_partition_s,
             full_tables=options.publish is not None,

@@ -1,0 +1,183 @@
+"""Runs to the end of a log that goes on: the next run gives waiting impressions their labels."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import livectr
+from livectr.ingest.language.delays import Delayed
+from livectr.ingest.language.streams import Label, Stream, label_join, recent
+from livectr.ingest.language.targets import Target
+from livectr.ingest.pipeline import Pipeline
+from livectr.models import LR
+from livectr.system.errors import ConfigError
+from livectr.trainer.quality.predictions import read_predictions
+from livectr.trainer.report import Report
+from livectr.trainer.run import TrainOptions, train
+from tests.trainer.run_result import Result, assert_same
+
+ROWS, USERS, PARTITIONS = 1_200, 30, 2
+START_MS, STEP_MS, WINDOW_MS = 1_700_000_000_000, 1_000, 60_000
+CUT_MS = START_MS + ROWS * STEP_MS // 2
+Rows = list[dict[str, int]]
+
+
+def pipeline(delayed: Delayed = "wait", *, orders: bool = False) -> Pipeline:
+    columns = dict(user="int64", id="int64", ts="int64")
+    shown = Stream("shown", key="user", time="ts", columns=columns | {"ad": "int64"})
+    clicks = Stream("clicks", key="user", time="ts", columns=columns)
+    bought = Stream("orders", key="user", time="ts", columns=columns)
+    labels = [Label("order", bought, window=2 * WINDOW_MS)] if orders else []
+    wait = None if delayed == "wait" else "5s"
+    log = label_join(shown, clicks, on="id", window=WINDOW_MS, wait=wait, delayed=delayed, labels=labels)
+    seen = {} if orders else {"seen": recent(clicks.id, n=3, within="1h")}
+    targets = [Target("order")] if orders else []
+    return Pipeline(log, sparse={"ad": log.ad, **seen}, rank=LR(), targets=targets)
+
+
+def log() -> dict[str, Rows]:
+    """An impression a second, clicks of every third within 50 s, orders of every fifth within 100 s."""
+    rng = np.random.default_rng(3)
+    shown = [
+        dict(user=int(user), id=i, ts=START_MS + i * STEP_MS, ad=i % 10)
+        for i, user in enumerate(rng.integers(0, USERS, ROWS))
+    ]
+    found = {"shown": shown}
+    for topic, every, longest in (("clicks", 3, 50_000), ("orders", 5, 100_000)):
+        rows = [
+            {**{name: row[name] for name in ("user", "id")}, "ts": row["ts"] + int(rng.integers(1, longest))}
+            for row in shown[::every]
+        ]
+        found[topic] = sorted(rows, key=lambda row: row["ts"])
+    return found
+
+
+def write(
+    root: Path, name: str, begin_ms: int, ends_ms: dict[str, int], partitions: int = PARTITIONS
+) -> None:
+    """Write the rows from a time on, each topic up to its own end."""
+    for topic, rows in log().items():
+        for number in range(partitions):
+            file = root / topic / f"{number:05d}-{name}.jsonl"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            begin, end = (begin_ms, ends_ms[topic]) if begin_ms == START_MS else (ends_ms[topic], 1 << 62)
+            own = [r for r in rows if begin <= r["ts"] < end and r["user"] % partitions == number]
+            file.write_text("".join(json.dumps(row) + "\n" for row in own))
+
+
+def run(pipe: Pipeline, root: Path, checkpoint: Path, **options: Any) -> Report:
+    given = dict(until_end=True, batch_size=16, batch_ramp=0, threads=1, checkpoint=str(checkpoint))
+    return train(pipe, TrainOptions(f"file:{root}", **given | options))  # type: ignore[arg-type]
+
+
+def labels(checkpoint: Path, role: str = "label") -> dict[int, float]:
+    found = read_predictions(checkpoint / "predictions")
+    assert len(np.unique(found["instance"])) == len(found)
+    return dict(zip(found["instance"].tolist(), found[role].tolist(), strict=True))
+
+
+@pytest.mark.parametrize("late_s", [0, 20])
+@pytest.mark.parametrize("delayed", ["wait", "fnw"])
+@pytest.mark.parametrize("at_end", ["auto", "keep"])
+def test_two_runs_learn_the_labels_of_one(tmp_path: Path, at_end: str, delayed: Delayed, late_s: int) -> None:
+    """The log of clicks may end a little before that of impressions."""
+    pipe, root = pipeline(delayed), tmp_path / "logs"
+    ends = {"shown": CUT_MS, "clicks": CUT_MS - late_s * 1_000, "orders": CUT_MS}
+    write(root, "day-1", START_MS, ends)
+    first = run(pipe, root, tmp_path / "twice", at_end=at_end)
+    waits = first.waiting["impressions"]
+    assert 0 < waits <= (WINDOW_MS + 30_000) / STEP_MS
+    if delayed == "wait" or at_end == "auto":
+        assert first.examples_trained == ROWS // 2 - (0 if at_end == "auto" else waits)
+    write(root, "day-2", CUT_MS, ends)
+    run(pipe, root, tmp_path / "twice")
+    run(pipe, root, tmp_path / "once")
+    got, want = labels(tmp_path / "twice"), labels(tmp_path / "once")
+    assert len(want) == ROWS and sum(want.values()) == ROWS // 3
+    assert got == want
+
+
+@pytest.mark.parametrize("at_end", ["auto", "learn"])
+def test_a_partition_is_learned_bit_by_bit_as_in_one_run(tmp_path: Path, at_end: str) -> None:
+    """Each run goes on at a whole batch; ended for good, the first would have left clicks without a row."""
+    ends = {"shown": CUT_MS, "clicks": CUT_MS - 20_000, "orders": CUT_MS}
+    write(tmp_path / "logs", "day-1", START_MS, ends, partitions=1)
+    first = run(pipeline(), tmp_path / "logs", tmp_path / "twice", at_end=at_end)
+    again = run(pipeline(), tmp_path / "logs", tmp_path / "twice", at_end=at_end)
+    assert (first.examples_trained, first.steps) == (again.examples_trained, again.steps)
+    write(tmp_path / "logs", "day-2", CUT_MS, ends, partitions=1)
+    twice = run(pipeline(), tmp_path / "logs", tmp_path / "twice")
+    once = run(pipeline(), tmp_path / "logs", tmp_path / "once")
+    assert twice.examples_trained == once.examples_trained == ROWS
+    got, want = (Result(tmp_path / name, pipeline()) for name in ("twice", "once"))
+    if at_end == "auto":
+        assert_same(got, want, statistics=0, items=())
+    else:
+        assert labels(tmp_path / "twice") != labels(tmp_path / "once")
+
+
+def test_labels_of_their_own_streams_wait_too(tmp_path: Path) -> None:
+    pipe, root = pipeline(orders=True), tmp_path / "logs"
+    ends = dict.fromkeys(("shown", "clicks", "orders"), CUT_MS)
+    write(root, "day-1", START_MS, ends)
+    run(pipe, root, tmp_path / "twice")
+    write(root, "day-2", CUT_MS, ends)
+    run(pipe, root, tmp_path / "twice")
+    run(pipe, root, tmp_path / "once")
+    for role in ("label", "rank.order.label"):
+        assert labels(tmp_path / "twice", role) == labels(tmp_path / "once", role)
+    assert sum(labels(tmp_path / "twice", "rank.order.label").values()) == ROWS // 5
+
+
+def test_without_a_checkpoint_all_impressions_are_learned(tmp_path: Path) -> None:
+    """No later run could give them their clicks."""
+    ends = dict.fromkeys(("shown", "clicks", "orders"), CUT_MS)
+    write(tmp_path / "logs", "day-1", START_MS, ends)
+    source = f"file:{tmp_path / 'logs'}"
+    for report in (
+        train(pipeline(), TrainOptions(source, until_end=True, threads=1)),
+        livectr.train(pipeline(), source=source, threads=1).report,
+        livectr.train(pipeline(), {name: rows for name, rows in log().items() if name != "orders"}).report,
+    ):
+        assert report.examples_trained in (ROWS // 2, ROWS) and report.waiting == {}
+    with pytest.raises(ConfigError, match="at_end is keep, but there is no checkpoint"):
+        TrainOptions(source, until_end=True, at_end="keep")
+
+
+def test_a_topic_that_gives_no_more_holds_nothing_back_for_long(tmp_path: Path) -> None:
+    """Clicks that end more than a window before the impressions: the log of them is quiet."""
+    ends = {"shown": CUT_MS, "clicks": CUT_MS - 3 * WINDOW_MS, "orders": CUT_MS}
+    write(tmp_path / "logs", "day-1", START_MS, ends)
+    report = run(pipeline(), tmp_path / "logs", tmp_path / "c", at_end="keep")
+    assert report.waiting["impressions"] == pytest.approx(2 * WINDOW_MS / STEP_MS, abs=5)
+
+
+def test_a_log_shorter_than_its_window_says_so(tmp_path: Path) -> None:
+    rows = {topic: found[:20] for topic, found in log().items()}
+    for topic, found in rows.items():
+        (tmp_path / topic).mkdir()
+        (tmp_path / topic / "0.jsonl").write_text("".join(json.dumps(row) + "\n" for row in found))
+    report = run(pipeline(), tmp_path, tmp_path / "c", at_end="keep")
+    assert report.examples_trained == 0 and report.waiting["impressions"] == 20
+    assert report.hints == [
+        "nothing was learned: the log ends before window=1m of an impression has passed. Give more of the "
+        "log, or leave at_end=keep out"
+    ]
+    assert run(pipeline(), tmp_path, tmp_path / "c").examples_trained == 20
+
+
+def test_a_replay_follows_both_runs(tmp_path: Path) -> None:
+    """It reads the whole log, and learns the batches of two runs that had each come to its end."""
+    ends = {"shown": CUT_MS, "clicks": CUT_MS - 20_000, "orders": CUT_MS}
+    write(tmp_path / "logs", "day-1", START_MS, ends)
+    run(pipeline(), tmp_path / "logs", tmp_path / "twice")
+    write(tmp_path / "logs", "day-2", CUT_MS, ends)
+    run(pipeline(), tmp_path / "logs", tmp_path / "twice")
+    run(pipeline(), tmp_path / "logs", tmp_path / "replay", order_of=str(tmp_path / "twice"))
+    got, want = (read_predictions(tmp_path / name / "predictions") for name in ("replay", "twice"))
+    assert got.tobytes() == want.tobytes()

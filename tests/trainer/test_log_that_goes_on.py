@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import redis
 
 import livectr
 from livectr.ingest.language.delays import Delayed
@@ -15,10 +17,12 @@ from livectr.ingest.language.streams import Label, Stream, label_join, recent
 from livectr.ingest.language.targets import Target
 from livectr.ingest.pipeline import Pipeline
 from livectr.models import LR
+from livectr.store.layout import Keyspace, RowStatus, decode_rows
 from livectr.system.errors import ConfigError
 from livectr.trainer.quality.predictions import read_predictions
 from livectr.trainer.report import Report
 from livectr.trainer.run import TrainOptions, train
+from tests.redis_values import manifest_in, values
 from tests.trainer.run_result import Result, assert_same
 
 ROWS, USERS, PARTITIONS = 1_200, 30, 2
@@ -119,6 +123,40 @@ def test_a_partition_is_learned_bit_by_bit_as_in_one_run(tmp_path: Path, at_end:
         assert_same(got, want, statistics=0, items=())
     else:
         assert labels(tmp_path / "twice") != labels(tmp_path / "once")
+
+
+def test_a_changed_pipeline_goes_on_there_too(tmp_path: Path) -> None:
+    ends = dict.fromkeys(("shown", "clicks", "orders"), CUT_MS)
+    write(tmp_path / "logs", "day-1", START_MS, ends)
+    run(pipeline(), tmp_path / "logs", tmp_path / "old")
+    write(tmp_path / "logs", "day-2", CUT_MS, ends)
+    changed = pipeline()
+    changed = replace(changed, sparse=changed.sparse | {"user": changed.log.user})
+    more = dict(warm_start=str(tmp_path / "old"), warm_parts="run")
+    run(changed, tmp_path / "logs", tmp_path / "new", **more)
+    run(pipeline(), tmp_path / "logs", tmp_path / "once")
+    got, want = labels(tmp_path / "new"), labels(tmp_path / "once")
+    assert ROWS // 2 <= len(got) < ROWS // 2 + 100
+    assert got == {instance: label for instance, label in want.items() if instance in got}
+
+
+def test_what_is_served_follows(tmp_path: Path, redis_url: str, client: redis.Redis) -> None:
+    """The next run learns other rows than those that were published, and publishes them."""
+    ends = dict.fromkeys(("shown", "clicks", "orders"), CUT_MS)
+    write(tmp_path / "logs", "day-1", START_MS, ends, partitions=1)
+    run(pipeline(), tmp_path / "logs", tmp_path / "c", publish=redis_url, min_examples=0)
+    before = manifest_in(client)
+    write(tmp_path / "logs", "day-2", CUT_MS, ends, partitions=1)
+    report = run(pipeline(), tmp_path / "logs", tmp_path / "c", publish=redis_url, min_examples=0)
+    manifest = manifest_in(client)
+    assert before.examples == ROWS // 2 and manifest.examples == ROWS and manifest.version > before.version
+    assert report.complete_versions == 1
+    result = Result(tmp_path / "c", pipeline())
+    for name, (keys, rows) in result.tables.items():
+        held = values(client, Keyspace("livectr").rows(manifest.row_set, name, keys))
+        found, status = decode_rows(held, manifest.version, manifest.dim)
+        assert (status == RowStatus.FOUND).all() and len(keys) > 5
+        np.testing.assert_array_equal(found, rows[:, : manifest.dim])
 
 
 def test_labels_of_their_own_streams_wait_too(tmp_path: Path) -> None:

@@ -200,7 +200,8 @@ def carry(old: EarlierRun, pipeline: Pipeline, seed: int, root: Path) -> Carried
     """
     again: Relearned | None = None
     if old.relearn_ms is None:
-        held = hold_newest(old.address, "bring its files back, or name another --warm-start")
+        help = "bring its files back, or name another --warm-start"
+        held = hold_newest(old.address, help, resumes=True)
     else:
         held, again = hold_older(old.address, old.source, old.relearn_ms) or (None, None)
     if held is None:
@@ -464,6 +465,7 @@ class _Carrier:
             counts=_unpublished(old.counts),
             predictions_sha256="",
             created_ms=time.time_ns() // 1_000_000,
+            resumes=0,
         )
         write_manifest(self.root, manifest)
 

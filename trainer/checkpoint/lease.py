@@ -36,6 +36,7 @@ from livectr.trainer.checkpoint.manifest import (
     check_digest,
     folder_of,
     path_of,
+    resumed_first,
 )
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.checkpoint.stored import PREDICTIONS, Stored, placed
@@ -81,7 +82,12 @@ class Held:
 
 
 def hold_newest(
-    address: str | Path, help: str, control: Control | None = None, *, kinds: Collection[str] | None = None
+    address: str | Path,
+    help: str,
+    control: Control | None = None,
+    *,
+    kinds: Collection[str] | None = None,
+    resumes: bool = False,
 ) -> Held | None:
     """Hold the newest whole generation; None if there is no generation. Collective.
 
@@ -90,6 +96,7 @@ def hold_newest(
         help: advice in the error, for the user.
         control: of this rank; None: there is one.
         kinds: of the files that are held; None: all.
+        resumes: hold the generation from which the newest one says to resume.
 
     Raises:
         CheckpointError: generations exist, but none is whole.
@@ -100,7 +107,9 @@ def hold_newest(
     torn: dict[int, str] = {}
     for _ in range(TRIES):
         numbers = place.generations() if control.rank == 0 else []
-        left = [n for n in control.broadcast_json(sorted(numbers, reverse=True)) if n not in torn]
+        numbers = sorted(numbers, reverse=True)
+        numbers = control.broadcast_json(resumed_first(place, numbers) if resumes else numbers)
+        left = [n for n in numbers if n not in torn]
         if not left:
             break
         held, trouble = _tried(place, left[0], control, kinds)

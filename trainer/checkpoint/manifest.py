@@ -360,7 +360,7 @@ def newest_whole(
     place = Folder(place) if isinstance(place, Path) else place
     numbers = place.generations() if control.rank == 0 else []
     numbers = sorted(numbers, reverse=True)
-    generations = control.broadcast_json(_resumed(place, numbers) if resumes else numbers)
+    generations = control.broadcast_json(resumed_first(place, numbers) if resumes else numbers)
     reason = ""
     for generation in generations:
         manifest, reason = _verified(place, generation, control, predictions)
@@ -373,7 +373,7 @@ def newest_whole(
     return None
 
 
-def _resumed(place: Place, numbers: Sequence[int]) -> list[int]:
+def resumed_first(place: Place, numbers: Sequence[int]) -> list[int]:
     """Generations, newest first, each behind the one from which it says to resume."""
     found: dict[int, None] = {}
     for generation in numbers:

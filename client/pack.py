@@ -31,6 +31,23 @@ NONE = {"ints": 0, "doubles": 0.0, "bools": False, "strings": "", "bytes": b""}
 _EXACTLY = {"bools": {bool, np.bool_}, "doubles": {int, float, np.float64, np.float32, np.int64, np.int32}}
 
 
+class FieldError(ConfigError):
+    """Field of a request that cannot be meant.
+
+    Args:
+        field: its name; "": the request as a whole.
+        problem: the sentence, without the name that it begins with.
+    """
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field} {problem}".lstrip())
+        self.field, self.problem = field, problem
+
+
+class ColumnError(FieldError, TypeError):
+    """Values that a column cannot hold."""
+
+
 def set_items(request: Any, prefix: str, items: Sequence[int] | Sequence[str]) -> None:
     """Set the ids or names of a request."""
     named = len(items) > 0 and isinstance(items[0], str)
@@ -39,7 +56,7 @@ def set_items(request: Any, prefix: str, items: Sequence[int] | Sequence[str]) -
     try:
         target.values.extend(items)
     except (TypeError, ValueError):
-        raise ColumnError("items must be ids of int64, or names, and not both") from None
+        raise ColumnError("items", "must be ids of int64, or names, and not both") from None
 
 
 def content_of(content: Content | None) -> list[Any]:
@@ -53,12 +70,8 @@ def content_of(content: Content | None) -> list[Any]:
         ]
     except (TypeError, ValueError) as error:
         raise ColumnError(
-            f"content must be ids of int64 with rows of numbers, of one length: {error}"
+            "content", f"must be ids of int64 with rows of numbers, of one length: {error}"
         ) from None
-
-
-class ColumnError(ConfigError, TypeError):
-    """Values that a column cannot hold."""
 
 
 def column_of(name: str, values: Sequence[Any], dtype: str | None = None) -> pb.Column:
@@ -85,8 +98,8 @@ def column_of(name: str, values: Sequence[Any], dtype: str | None = None) -> pb.
             try:
                 _column(name, [value], dtype)
             except (TypeError, ValueError):
-                raise ColumnError(f"{name} is {value!r}, but must be of one type") from None
-        raise ColumnError(f"{name} has values of more than one type") from None
+                raise ColumnError(name, f"is {value!r}, but must be of one type") from None
+        raise ColumnError(name, "has values of more than one type") from None
 
 
 def _slowly(name: str, values: Sequence[Any], dtype: str) -> pb.Column:
@@ -96,7 +109,7 @@ def _slowly(name: str, values: Sequence[Any], dtype: str) -> pb.Column:
         try:
             found.append(meaning(value, dtype))
         except UnfitError:
-            raise ColumnError(f"{name} is {value!r}, but must be {dtype}") from None
+            raise ColumnError(name, f"is {value!r}, but must be {dtype}") from None
     none: Any = [] if dtype.startswith("list<") else NONE[FIELDS[dtype]]
     column = _column(name, [none if value is None else value for value in found], dtype)
     column.nulls.extend(row for row, value in enumerate(found) if value is None)
@@ -107,7 +120,7 @@ def _dtype(name: str, values: Sequence[Any]) -> str:
     """Type of a column by its first value that is not None."""
     first = next((value for value in values if value is not None), None)
     if first is None:
-        raise ColumnError(f"{name} has no value; say its type")
+        raise ColumnError(name, "has no value; say its type")
     of = {"ints": "int64", "doubles": "float64", "bools": "bool", "strings": "string", "bytes": "binary"}
     if isinstance(first, list | tuple):
         return f"list<{of[_kind(name, first)]}>"
@@ -145,4 +158,4 @@ def _kind(name: str, values: Any) -> str:
     ):
         if isinstance(first, types):
             return kind
-    raise ColumnError(f"{name}: {type(first).__name__} is no type of a column")
+    raise ColumnError(name, f"has a value of {type(first).__name__}, which is no type of a column")

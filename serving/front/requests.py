@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from livectr.client.clients import Content, PreRankClient, RankClient, RecommendClient, RecommendItems
+from livectr.client.pack import FieldError
 from livectr.serving.front import answers
-from livectr.system.errors import ConfigError
 from livectr.system.json_objects import refuse_repeated
 
 EXACT = 2**53
@@ -40,7 +40,7 @@ class JsonRequest:
         fields: names that it may have.
 
     Raises:
-        ConfigError: it is no JSON object, or has another field.
+        FieldError: it is no JSON object, or has another field.
     """
 
     def __init__(self, raw: bytes, fields: Sequence[str]) -> None:
@@ -49,11 +49,12 @@ class JsonRequest:
             if b"\\u" in raw:
                 json.dumps(given, ensure_ascii=False).encode()  # ValueError for half a pair of surrogates
         except (ValueError, RecursionError) as error:
-            raise ConfigError(f"the request is no JSON: {error}") from None
+            raise FieldError("", f"the request is no JSON: {error}") from None
         if not isinstance(given, dict):
-            raise ConfigError(f"the request must be a JSON object with {', '.join(fields)}")
+            raise FieldError("", f"the request must be a JSON object with {', '.join(fields)}")
         if unknown := sorted(given.keys() - set(fields)):
-            raise ConfigError(f"there is no field {unknown[0]!r}; the fields are {', '.join(fields)}")
+            says = f"there is no field {unknown[0]!r}; the fields are {', '.join(fields)}"
+            raise FieldError("", says)
         self._given = {name: value for name, value in given.items() if value is not None}
 
     def mapping(self, name: str) -> dict[str, Any]:
@@ -72,9 +73,7 @@ class JsonRequest:
         """Field that is a whole number from 0 to 2^32 - 1."""
         value = self._of(name, int, "a whole number", otherwise)
         if isinstance(value, bool) or not 0 <= value < 2**32:
-            raise ConfigError(
-                f"{name} is {json.dumps(value)}, but must be a whole number from 0 to 4294967295"
-            )
+            raise FieldError(name, f"is {json.dumps(value)}, but must be a whole number from 0 to 4294967295")
         return int(value)
 
     def version(self) -> int:
@@ -83,7 +82,7 @@ class JsonRequest:
         if isinstance(value, str) and _VERSION.fullmatch(value):
             value = int(value)
         if type(value) is not int or not 0 <= value < 2**64:
-            raise ConfigError(f"version is {json.dumps(value)}, but must be the version of a reply, or 0")
+            raise FieldError("version", f"is {json.dumps(value)}, but must be the version of a reply, or 0")
         return value
 
     def numbers(self, name: str) -> list[float]:
@@ -91,7 +90,7 @@ class JsonRequest:
         values = self.sequence(name)
         for value in values:
             if isinstance(value, bool) or not isinstance(value, int | float):
-                raise ConfigError(f"{name} holds {json.dumps(value)}, but must hold numbers")
+                raise FieldError(name, f"holds {json.dumps(value)}, but must hold numbers")
         return [float(value) for value in values]
 
     def items(self, name: str) -> list[int] | list[str] | None:
@@ -99,7 +98,7 @@ class JsonRequest:
         if isinstance(self._given.get(name), dict):
             columns = self.mapping(name)
             if len(columns) != 1:
-                raise ConfigError(f"{name} must have one column, or be a list of ids or names")
+                raise FieldError(name, "must have one column, or be a list of ids or names")
             values = next(iter(columns.values()))
         elif name in self._given:
             values = self.sequence(name)
@@ -110,31 +109,31 @@ class JsonRequest:
                 isinstance(v, kind) and not isinstance(v, bool) for v in values
             ):
                 return values
-        raise ConfigError(f"{name} must be a list of ids, or a list of names")
+        raise FieldError(name, "must be a list of ids, or a list of names")
 
     def content(self) -> Content:
         """Inline content: name → id → numbers."""
         found: dict[str, dict[int, list[float]]] = {}
         for name, rows in self.mapping("content").items():
             if not isinstance(rows, dict) or not all(_INTEGER.fullmatch(key) for key in rows):
-                raise ConfigError(
-                    f'content.{name} must be an object of ids with their numbers, {{"7": [0.5, …]}}'
+                raise FieldError(
+                    f"content.{name}", 'must be an object of ids with their numbers, {"7": [0.5, …]}'
                 )
             found[name] = {int(key): self._row(f"content.{name}.{key}", row) for key, row in rows.items()}
             if len({len(row) for row in found[name].values()}) > 1:
-                raise ConfigError(f"content.{name} has rows of different lengths")
+                raise FieldError(f"content.{name}", "has rows of different lengths")
         return found
 
     @staticmethod
     def _row(name: str, row: Any) -> list[float]:
         if not isinstance(row, list) or not all(type(value) in (int, float) for value in row):
-            raise ConfigError(f"{name} must be a list of numbers")
+            raise FieldError(name, "must be a list of numbers")
         return row
 
     def _of(self, name: str, kind: type, called: str, otherwise: Any) -> Any:
         value = self._given.get(name, otherwise)
         if not isinstance(value, kind):
-            raise ConfigError(f"{name} must be {called}")
+            raise FieldError(name, f"must be {called}")
         return value
 
 
@@ -145,8 +144,8 @@ def rank(client: EveryClient, raw: bytes, timeout_s: float) -> answers.Row:
     candidates = {}
     for name, values in request.mapping("candidates").items():
         if not isinstance(values, list):
-            raise ConfigError(f"candidates.{name} must be a list with a value for each candidate")
-        candidates[name] = [typed(name, value, types.get(name)) for value in values]
+            raise FieldError(f"candidates.{name}", "must be a list with a value for each candidate")
+        candidates[name] = [typed(f"candidates.{name}", value, types.get(name)) for value in values]
     answer = _asking(client, request).explain(
         _context(request, types),
         candidates,
@@ -204,7 +203,7 @@ METHODS: Mapping[str, Callable[[EveryClient, bytes, float], answers.Row]] = {
     "prerank": prerank,
     "recommend": recommend,
 }
-"""Last part of the path → function that answers it. Raises ConfigError, and CallError of the server."""
+"""Last part of the path → function that answers it. Raises FieldError, and CallError of the server."""
 
 
 def typed(name: str, value: Any, dtype: str | None) -> Any:
@@ -217,7 +216,7 @@ def typed(name: str, value: Any, dtype: str | None) -> Any:
         dtype: of the column; None: unknown, and the server refuses it.
 
     Raises:
-        ConfigError: the value cannot be meant.
+        FieldError: the value cannot be meant.
     """
     if dtype is None:
         return value
@@ -232,7 +231,7 @@ def typed(name: str, value: Any, dtype: str | None) -> Any:
         try:
             return base64.b64decode(value, validate=True)
         except ValueError:  # binascii.Error, or letters that are not ASCII
-            raise ConfigError(f"{name} must be bytes in base64") from None
+            raise FieldError(name, "must be bytes in base64") from None
     return value
 
 
@@ -242,7 +241,8 @@ def _asking(client: EveryClient, request: JsonRequest) -> EveryClient:
 
 
 def _context(request: JsonRequest, types: Mapping[str, str]) -> dict[str, Any]:
-    return {name: typed(name, value, types.get(name)) for name, value in request.mapping("context").items()}
+    given = request.mapping("context").items()
+    return {name: typed(f"context.{name}", value, types.get(name)) for name, value in given}
 
 
 def _reply(answer: Any, rows: list[answers.Row]) -> answers.Row:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from google.protobuf import json_format
+from google.rpc.error_details_pb2 import BadRequest
 from grpc import StatusCode
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -24,6 +25,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from livectr.client.failures import CallError
+from livectr.client.pack import FieldError
 from livectr.serving.front import answers
 from livectr.serving.front.requests import METHODS, EveryClient
 from livectr.system.errors import ConfigError
@@ -183,7 +185,15 @@ def _detail(detail: Any) -> dict[str, Any]:
 
 
 async def _mistake(request: Request, error: Exception) -> Response:
-    return _failure(400, StatusCode.INVALID_ARGUMENT.name, str(error))
+    field, problem = (error.field, error.problem) if isinstance(error, FieldError) else ("", str(error))
+    details = [_bad_request(field, problem)]
+    return _failure(400, StatusCode.INVALID_ARGUMENT.name, str(error), details=details)
+
+
+def _bad_request(field: str, problem: str) -> dict[str, Any]:
+    """Detail of what is wrong with a field; "": with the request as a whole."""
+    violation = BadRequest.FieldViolation(field=field, description=problem)
+    return _detail(BadRequest(field_violations=[violation]))
 
 
 async def _failed(request: Request, error: Exception) -> Response:
@@ -195,4 +205,6 @@ async def _refused(request: Request, error: Any) -> Response:
     if error.status_code in (404, 405):
         message = f"there is no {request.method} {request.url.path}; say {', '.join(PATHS)}"
     code = _CODES.get(error.status_code, StatusCode.INVALID_ARGUMENT.name)
-    return _failure(error.status_code, code, message, error.headers)
+    wrong = code == StatusCode.INVALID_ARGUMENT.name
+    details = [_bad_request("", message)] if wrong else []
+    return _failure(error.status_code, code, message, error.headers, details)

@@ -257,7 +257,7 @@ def test_nobody_and_the_wrong_kind_of_server(apps: list[App]) -> None:
         ({"tags": "red"}, "tags is 'red', but must be list<string>"),
         ({"user_id": 2**63}, f"user_id is {2**63}, but must be int64"),
         ({"tags": [None]}, "tags is [None], but must be list<string>"),
-        ({"page": object}, "page: type is no type of a column"),
+        ({"page": object}, "page has a value of type, which is no type of a column"),
     ],
 )
 def test_a_value_that_does_not_fit_its_column_is_named(

@@ -235,6 +235,13 @@ def test_a_mistake_is_told(front: Front, call: str, body: Any, says: str) -> Non
     status, _, answer = front.ask("POST", f"/v1/{call}", body)
     assert status == 400 and answer["error"]["status"] == "INVALID_ARGUMENT"
     assert answer["error"]["code"] == 400 and says in answer["error"]["message"]
+    (detail,) = answer["error"]["details"]
+    (violation,) = detail["fieldViolations"]
+    assert detail["@type"] == "type.googleapis.com/google.rpc.BadRequest"
+    assert violation["description"] in answer["error"]["message"]
+    named = says.partition(" ")[0].rstrip(":")
+    assert violation.get("field", "") in (named, f"context.{named}", "")
+    assert bool(violation.get("field")) == (named not in ("the", "must", "there", "surrogates"))
 
 
 def test_what_is_no_question_is_refused(front: Front) -> None:

@@ -131,7 +131,7 @@ def test_a_changed_pipeline_goes_on_there_too(tmp_path: Path) -> None:
     run(pipeline(), tmp_path / "logs", tmp_path / "old")
     write(tmp_path / "logs", "day-2", CUT_MS, ends)
     changed = pipeline()
-    changed = replace(changed, sparse=changed.sparse | {"user": changed.log.user})
+    changed = replace(changed, sparse={**changed.sparse, "user": changed.log.user})
     more = dict(warm_start=str(tmp_path / "old"), warm_parts="run")
     run(changed, tmp_path / "logs", tmp_path / "new", **more)
     run(pipeline(), tmp_path / "logs", tmp_path / "once")

@@ -198,7 +198,7 @@ class Training:
                     commits.changed()
                 if self._ends(round_):
                     break
-                due = Due.NOTHING if self._closing else round_.flags[0].due
+                due = self._due(round_)
                 if commits.begins(due):
                     stages.drain()
                     unlearned.look()
@@ -267,6 +267,7 @@ class Training:
             stop=self.stop(),
             back=self._asked(),
             paused=parts.stream.source.paused,
+            newest=parts.stream.source.newest_ms,
             quiet=parts.stream.source.quiet and (self._fed or parts.control.world > 1),
             due=self.stages.commits.due if parts.control.rank == 0 else Due.NOTHING,
             publish=self.stages.commits.push,
@@ -312,15 +313,19 @@ class Training:
         fed = parts.control.world == 1 or parts.progress.examples > 0
         if fed and all(flags.quiet for flags in round_.flags):
             parts.stream.source.finish()
-        if round_.cut is None and all(flags.paused for flags in round_.flags):
+        newest = max(flags.newest for flags in round_.flags)
+        waits = round_.cut is None and not round_.moved and all(flags.paused for flags in round_.flags)
+        if not parts.stream.source.reached(newest) and waits:
             self._close()
         return round_.ended
 
-    def _close(self) -> None:
-        """Save the run for the next one, which reads on, and learn what waits for labels. Collective.
+    def _due(self, round_: Round) -> int:
+        """Commit that is due: once the run is closing, no generation comes before the last one."""
+        due = round_.flags[0].due
+        return Due.PUBLISH if self._closing and due in (Due.ALL, Due.AHEAD) else due
 
-        No other commit comes between this generation and the last one, which names it.
-        """
+    def _close(self) -> None:
+        """Save the run for the next one, which reads on, and learn what waits for labels. Collective."""
         parts = self.parts
         self._waiting = waiting_of(parts)
         self._closing = True

@@ -130,6 +130,7 @@ class ExampleSource:
         self._topics = {stream.topic: i for i, stream in enumerate(pipeline.streams)}
         self._leaves_ms = pipeline.log.soonest_ms
         self._finished, self._generation = False, 1
+        self._reached = FIRST  # by partitions of any rank
         self._kept = options.keeps and pipeline.log.clicks is not None
         self._told_s = float("-inf")
         self._share, self._tables_reach = (rank, world), FIRST
@@ -258,13 +259,10 @@ class ExampleSource:
     def frontier(self) -> int:
         """Watermark: later examples have at least this order, tables are read for all before; LAST: none.
 
-        Of a log that goes on, partitions that have ended hold the others back, as in the run that reads on;
-        other ranks they do not.
+        Of a log that goes on, partitions that have ended hold the others back, as in the run that reads on.
         """
-        bound, partitions = self._bound, self._partitions.values()
-        if self._kept and (self._share[1] == 1 or not all(p.ended for p in partitions)):
-            bound = min((p.held for p in partitions), default=LAST)
-        return min(bound, self._tables_reach)
+        held = min((p.held for p in self._partitions.values()), default=LAST)
+        return min(held if self._kept else self._bound, self._tables_reach)
 
     @property
     def strict_frontier(self) -> int:
@@ -311,8 +309,22 @@ class ExampleSource:
     @property
     def _quiet_ms(self) -> int:
         """Time up to which topics and partitions that have ended hold nothing back: others are further."""
-        newest = max((max(p.bounds) for p in self._partitions.values()), default=FIRST)
+        newest = max(self.newest_ms, self._reached)
         return max(newest - min(self.pipeline.log.window_ms, LONGEST_HOLD_MS), FIRST)
+
+    @property
+    def newest_ms(self) -> int:
+        """Event time that the newest topic of this rank's partitions has reached."""
+        return max((max(p.bounds) for p in self._partitions.values()), default=FIRST)
+
+    def reached(self, newest_ms: int) -> bool:
+        """Note the event time that partitions of any rank have reached; True: it is new, and moves ends."""
+        known, self._reached = self._reached, max(self._reached, newest_ms)
+        ends = self._options.until_end or self._finished
+        if newest_ms <= known or not ends or not self._kept or self._share[1] == 1:
+            return False
+        self._advance()
+        return True
 
     @property
     def idle(self) -> bool:

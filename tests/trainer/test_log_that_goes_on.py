@@ -13,65 +13,27 @@ import redis
 
 import livectr
 from livectr.ingest.language.delays import Delayed
-from livectr.ingest.language.streams import Label, Stream, label_join, recent
-from livectr.ingest.language.targets import Target
 from livectr.ingest.pipeline import Pipeline
-from livectr.models import LR
 from livectr.store.layout import Keyspace, RowStatus, decode_rows
 from livectr.system.errors import ConfigError
 from livectr.trainer.quality.predictions import read_predictions
 from livectr.trainer.report import Report
 from livectr.trainer.run import TrainOptions, train
+from tests.ranks import Processes
 from tests.redis_values import manifest_in, values
+from tests.trainer.growing_log import (
+    CUT_MS,
+    PARTITIONS,
+    ROWS,
+    START_MS,
+    STEP_MS,
+    WINDOW_MS,
+    log,
+    pipeline,
+    write,
+)
+from tests.trainer.processes import finish
 from tests.trainer.run_result import Result, assert_same
-
-ROWS, USERS, PARTITIONS = 1_200, 30, 2
-START_MS, STEP_MS, WINDOW_MS = 1_700_000_000_000, 1_000, 60_000
-CUT_MS = START_MS + ROWS * STEP_MS // 2
-Rows = list[dict[str, int]]
-
-
-def pipeline(delayed: Delayed = "wait", *, orders: bool = False) -> Pipeline:
-    columns = dict(user="int64", id="int64", ts="int64")
-    shown = Stream("shown", key="user", time="ts", columns=columns | {"ad": "int64"})
-    clicks = Stream("clicks", key="user", time="ts", columns=columns)
-    bought = Stream("orders", key="user", time="ts", columns=columns)
-    labels = [Label("order", bought, window=2 * WINDOW_MS)] if orders else []
-    wait = None if delayed == "wait" else "5s"
-    log = label_join(shown, clicks, on="id", window=WINDOW_MS, wait=wait, delayed=delayed, labels=labels)
-    seen = {} if orders else {"seen": recent(clicks.id, n=3, within="1h")}
-    targets = [Target("order")] if orders else []
-    return Pipeline(log, sparse={"ad": log.ad, **seen}, rank=LR(), targets=targets)
-
-
-def log() -> dict[str, Rows]:
-    """An impression a second, clicks of every third within 50 s, orders of every fifth within 100 s."""
-    rng = np.random.default_rng(3)
-    shown = [
-        dict(user=int(user), id=i, ts=START_MS + i * STEP_MS, ad=i % 10)
-        for i, user in enumerate(rng.integers(0, USERS, ROWS))
-    ]
-    found = {"shown": shown}
-    for topic, every, longest in (("clicks", 3, 50_000), ("orders", 5, 100_000)):
-        rows = [
-            {**{name: row[name] for name in ("user", "id")}, "ts": row["ts"] + int(rng.integers(1, longest))}
-            for row in shown[::every]
-        ]
-        found[topic] = sorted(rows, key=lambda row: row["ts"])
-    return found
-
-
-def write(
-    root: Path, name: str, begin_ms: int, ends_ms: dict[str, int], partitions: int = PARTITIONS
-) -> None:
-    """Write the rows from a time on, each topic up to its own end."""
-    for topic, rows in log().items():
-        for number in range(partitions):
-            file = root / topic / f"{number:05d}-{name}.jsonl"
-            file.parent.mkdir(parents=True, exist_ok=True)
-            begin, end = (begin_ms, ends_ms[topic]) if begin_ms == START_MS else (ends_ms[topic], 1 << 62)
-            own = [r for r in rows if begin <= r["ts"] < end and r["user"] % partitions == number]
-            file.write_text("".join(json.dumps(row) + "\n" for row in own))
 
 
 def run(pipe: Pipeline, root: Path, checkpoint: Path, **options: Any) -> Report:
@@ -207,6 +169,25 @@ def test_a_log_shorter_than_its_window_says_so(tmp_path: Path) -> None:
         "log, or leave at_end=keep out"
     ]
     assert run(pipeline(), tmp_path, tmp_path / "c").examples_trained == 20
+
+
+def test_ranks_equal_one_where_a_partition_is_quiet(tmp_path: Path) -> None:
+    """One rank's log ends long before that of the other, which still reads."""
+    ends = dict.fromkeys(("shown", "clicks", "orders"), CUT_MS)
+    for topic, found in log().items():
+        for number, until in enumerate((CUT_MS, CUT_MS - 5 * WINDOW_MS)):
+            (tmp_path / "logs" / topic).mkdir(parents=True, exist_ok=True)
+            own = [r for r in found if r["user"] % PARTITIONS == number and r["ts"] < min(until, ends[topic])]
+            file = tmp_path / "logs" / topic / f"{number}.jsonl"
+            file.write_text("".join(json.dumps(row) + "\n" for row in own))
+    run(pipeline(), tmp_path / "logs", tmp_path / "one")
+    given = dict(until_end=True, batch_size=16, batch_ramp=0, threads=1, checkpoint=str(tmp_path / "two"))
+    words = json.dumps({"source": f"file:{tmp_path / 'logs'}", **given})
+    finish(Processes(2, "tests.trainer.growing_log", [words]))
+    one, two = (read_predictions(tmp_path / name / "predictions") for name in ("one", "two"))
+    for column in ("instance", "label"):
+        assert one[column].tolist() == two[column].tolist()
+    np.testing.assert_allclose(one["rank"], two["rank"], atol=1e-4)
 
 
 def test_a_replay_follows_both_runs(tmp_path: Path) -> None:

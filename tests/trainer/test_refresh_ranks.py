@@ -86,7 +86,7 @@ def test_a_run_that_resumes_on_other_ranks_computes_all_vectors_first(
     write_logs(tmp_path / "logs", 400)
     store = make_store(tmp_path / "images")
     checkpoint = {"checkpoint": str(tmp_path / "checkpoint")}
-    run(2, tmp_path, redis_url, max_steps=3, **checkpoint)
+    run(2, tmp_path, redis_url, max_steps=3, at_end="learn", **checkpoint)
     before = held(client)[0]
     run(1, tmp_path, redis_url, **checkpoint)
     manifest, versions, ids, _ = held(client)

@@ -182,7 +182,7 @@ class Batcher:
         self._times = times
         alone = follows is not None or times.interval_ms is not None or control.world > 1
         self._together, self._until = None if alone else together, until
-        self._wait = False
+        self._wait = self._paused = False
         self._settled_s: float | None = None
         """Instant of time.monotonic() since which an example below the rank's frontier has waited."""
 
@@ -228,6 +228,7 @@ class Batcher:
             self._release(f"the log ends at step {self.steps}, before step {self._follows.until}")
             all_ended = False
         self._wait = next_cut is None
+        self._paused = any(flags.paused for flags in heads.flags)
         return Round(
             flags=heads.flags,
             cut=next_cut,
@@ -368,7 +369,8 @@ class Batcher:
 
         More events would only fill memory. The batch that another run had cut may need more.
 
-        The rank that holds the common frontier back always polls, so no two ranks wait for each other.
+        The rank that holds the common frontier back always polls, so no two ranks wait for each other. Where
+        its log has ended (`Flags.paused`), the others read on until theirs are so far.
 
         Returns:
             True if the source moved.
@@ -377,7 +379,7 @@ class Batcher:
             order, _ = self.source.orders(limit)
             strict = self._follows is not None
             frontier = self.source.strict_frontier if strict else self.source.frontier
-            if int(np.searchsorted(order, frontier)) >= limit:
+            if int(np.searchsorted(order, frontier)) >= limit and not (self._wait and self._paused):
                 return False
         elif self.source.first_of(chosen) is not None:
             return False

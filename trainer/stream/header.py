@@ -30,6 +30,7 @@ class Flags(NamedTuple):
         written: the rank's files of the checkpoint that has begun are written.
         back: somebody asks the run to go back to an older generation; rank 0's counts.
         paused: the rank's source gives nothing more before impressions that wait for labels are released.
+        newest: event time that its partitions have reached.
     """
 
     stop: bool = False
@@ -46,6 +47,7 @@ class Flags(NamedTuple):
     written: bool = False
     back: bool = False
     paused: bool = False
+    newest: int = 0
 
 
 class Header(NamedTuple):

@@ -93,6 +93,7 @@ struct PreparedWords {
     double ends_at;               // instant from which the partial results are too old
     int64_t most_pairs;
     const int64_t* reply_fields;  // [4]
+    int64_t needs_bids;           // a request without bids is not answered: they are those of its rows
 };
 
 // Numbers of what may be gone, for Python to drop.
@@ -218,6 +219,7 @@ class Answering {
         if (head_.code || head_.side_size || head_.explain || head_.contents) return false;
         auto prepared = answers_.find(shape_of(parts, answers_.columns, head_.size == 1));
         if (!prepared || (head_.version && head_.version != uint64_t(prepared->words.version))) return false;
+        if (prepared->words.needs_bids && !head_.bids_size) return false;
         parsed_at_ = SwapLock::seconds();
         if (parsed_at_ >= prepared->words.ends_at) return false;
         auto held = std::make_unique<Held>();

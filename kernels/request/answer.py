@@ -78,6 +78,7 @@ class Prepared:
         head: fields of every reply besides the request's id, on the wire.
         fields: that are looked up, as numbers among those that are counted.
         owners: what the state refers to.
+        needs_bids: requests without bids are not answered.
     """
 
     version: int
@@ -94,6 +95,7 @@ class Prepared:
     head: bytes
     fields: Sequence[int]
     owners: object
+    needs_bids: bool = False
 
 
 class _Prepared(ctypes.Structure):
@@ -106,6 +108,7 @@ class _Prepared(ctypes.Structure):
         *((name, ctypes.c_double) for name in ("ttl_s", "ends_at")),
         ("most_pairs", ctypes.c_int64),
         ("reply_fields", ctypes.c_void_p),
+        ("needs_bids", ctypes.c_int64),
     )
 
 
@@ -170,6 +173,7 @@ class Answers:
             *(prepared.snapshot.handle, prepared.partials and prepared.partials.handle),
             *(prepared.slots.handle, ctypes.addressof(prepared.features), prepared.live),
             *(prepared.ttl_s, prepared.ends_at, prepared.most_pairs, prepared.revenues.words[0]),
+            prepared.needs_bids,
         )
         fields = np.array(prepared.fields, np.int32)
         done = _library().answers_prepare(

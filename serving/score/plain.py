@@ -59,6 +59,7 @@ class PlainRanks:
         revenues: Revenues,
     ) -> None:
         self._follower, self._ttl_s, self._revenues = follower, rows.ttl_s, revenues
+        self._needs_bids = pipeline.value is not None
         self._fields = {name: number for number, name in enumerate(pipeline.plan.fields)}
         bounds = {stage: metrics.STAGE_SECONDS.bounds for stage in STAGES}
         bounds |= {
@@ -141,6 +142,7 @@ class PlainRanks:
                     head=head.SerializeToString(),
                     fields=[self._fields[name] for name, _ in order.fields],
                     owners=(parts, owners),
+                    needs_bids=self._needs_bids,
                 ),
             )
 

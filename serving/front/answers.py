@@ -113,7 +113,7 @@ def sides(described: pb.DescribeResponse) -> list[Row]:
 def facts(described: pb.DescribeResponse) -> Row:
     """Role, model and version of a server, its sides and kept versions, and the columns of a request."""
     names = ("role", "model", "champion", "fingerprint", "version", "items", "held", "max_candidates")
-    of_version = ("trouble", "step", "run_id", "examples", "lookup_ttl_ms")
+    of_version = ("trouble", "step", "run_id", "examples", "lookup_ttl_ms", "value", "needs_bids")
     tables = {"sides": sides(described), "versions": versions(described), "columns": columns(described)}
     return {name: getattr(described, name) for name in (*names, *of_version)} | tables
 

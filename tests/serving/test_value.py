@@ -123,6 +123,9 @@ def test_recommend_is_pre_rank_then_rank_by_value(
 def test_bids_that_no_row_has_come_with_requests(redis_url: str, world: World, serve: Serve) -> None:
     publish(world, redis_url, by_requests)
     address = serve("recommend", by_requests).server.address
+    with RankClient(address) as client:
+        described = client.describe()
+    assert described.needs_bids and described.value == "impressions.position * probability('click')"
     candidates, bids = {"ad_id": ADS, "position": POSITIONS}, [float(1 + i % 7) for i in range(len(ADS))]
     with (
         PreRankClient(address) as towers,

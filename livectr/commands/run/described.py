@@ -30,6 +30,10 @@ def show_described(described: Any) -> None:
     # Not a table's caption: it would be as narrow as the table.
     lines = [f"{described.role} server, version {described.version} of {described.model}{held}"]
     lines += [_side(side) for side in described.sides if many]
+    if described.value:
+        lines.append(
+            f"value: {described.value}{', of which requests bring the bids' if described.needs_bids else ''}"
+        )
     lines += [f"trouble: {described.trouble}"] if described.trouble and not many else []
     for line in lines:
         console.print(line, highlight=False, markup=False)

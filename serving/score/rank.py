@@ -358,7 +358,7 @@ def _answer(request: Request, query: RankQuery, scores: RankScores, worths: Cand
         time_ms=query.columns.now_ms,
         context=request.message.context,
         candidates=request.message.candidates,
-        bids=request.message.bids,
+        bids=request.message.bids if worths is None else worths.bids.tolist(),
         pctr=scores.pctr,
         features=scores.features,
         values=None if worths is None else _values(request, scores, worths),

@@ -84,7 +84,7 @@ class _Ranked:
     Args:
         items: ids or names.
         values: f64[n], by which they are ordered.
-        bids: f64[n], of the request; None: it has none.
+        bids: f64[n], that have counted; None: each was 1.
         stages: RecommendStage messages.
         complete: False if a row may be missing.
         scores: of all items that rank scored; None: rank scored no items.
@@ -220,7 +220,7 @@ class Recommender:
                 items.take(pa.array(order)).to_pylist(),
                 pctr[order],
                 values[order],
-                None if bids is None else bids[order],
+                None if worths is None else worths.bids[order],
                 funnel.stages,
                 complete and (worths is None or worths.complete) and (scored is None or scored.complete),
                 scored,

@@ -35,10 +35,17 @@ class CandidateWorths:
     Args:
         by_label: label → f64[n].
         complete: False if a look-up row may be missing.
+        bid_label: label whose worths are the bids.
     """
 
     by_label: Mapping[str, F64]
     complete: bool = True
+    bid_label: str = CLICK
+
+    @property
+    def bids(self) -> F64:
+        """Bids f64[n] that count: of the request, or of rows."""
+        return self.by_label[self.bid_label]
 
     @property
     def bids_at(self) -> int:
@@ -102,7 +109,7 @@ class Valuer:
         }
         if bids is not None:
             by_label[self._bid_label] = bids
-        return CandidateWorths(by_label, complete)
+        return CandidateWorths(by_label, complete, self._bid_label)
 
     def of_rows(self, size: int, keys: I64 | None) -> tuple[F32, bool]:
         """Worths f32[n, labels] of look-up rows by their keys i64[n]; False if a row may be missing."""

@@ -7,7 +7,7 @@
     side                 "stable" or "canary": which answered
     share                share of the requests in the log
     context, candidates  column → value, and column → n values; a recommendation has the items of its reply
-    bids                 n values; absent: every bid is 1
+    bids                 n values that counted, of the request or of rows; absent: every bid is 1
     value                n expected values; of a pipeline with a value alone
     pctr                 n click probabilities (float32), in the order of the candidates
     features             what the model read, for comparison with the trainer's features of the impression:

@@ -6,12 +6,14 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import livectr
 from livectr import probability
+from livectr.analysis.served.reading import ServedReader
 from livectr.cli import main
 from livectr.client.clients import PreRankClient, RankClient, RecommendClient, RecommendItems
 from livectr.client.failures import CallError
@@ -214,3 +216,27 @@ def test_plain_requests_with_bids_are_answered_without_python(
         assert method.plain.take().requests == 0
     assert plainly == by_python and list(plainly.value) != list(no_bids.value)
     np.testing.assert_allclose(plainly.ecpm, 1000 * np.array(plainly.value))
+
+
+def test_the_served_log_has_bids_and_values(
+    tmp_path: Path, redis_url: str, world: World, serve: Serve
+) -> None:
+    publish(world, redis_url, by_rows)
+    app = serve("recommend", by_rows, served_log=f"file:{tmp_path}", served_share=1.0)
+    bids = [float(i % 7) for i in range(len(ADS))]
+    with RankClient(app.server.address) as ranks, RecommendClient(app.server.address) as client:
+        candidates = {"ad_id": ADS, "position": POSITIONS}
+        replies: list[Any] = [
+            ranks.rank(CONTEXT, candidates, bids, request_id="sent"),
+            ranks.rank(CONTEXT, candidates, request_id="of rows"),
+            client.recommend({**CONTEXT, "position": 1}, 5, 12, request_id="best"),
+        ]
+    app.stop()
+    records = [json.loads(line) for line in ServedReader(f"file:{tmp_path}").lines()]
+    assert [record["request_id"] for record in records] == ["sent", "of rows", "best"]
+    for record, reply, worths in zip(
+        records, replies, (bids, prices(world, ADS), prices(world, replies[2].ids.values)), strict=True
+    ):
+        np.testing.assert_allclose(record["bids"], worths)
+        np.testing.assert_allclose(record["value"], np.array(record["bids"]) * record["pctr"], rtol=1e-6)
+        assert sorted(record["value"], reverse=True) == list(reply.value)

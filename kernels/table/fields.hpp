@@ -106,6 +106,15 @@ class Fields {
         });
     }
 
+    // Brings the places where the index looks for keys[n] of field f into the cache: a later forward needs them.
+    __forceinline__ void fetch_ahead(int64_t f, const int64_t* keys, int64_t n) const {
+        const IndexView index = table(f).index();
+        for (int64_t i = 0; i < n; ++i) {
+            const uint64_t hash = index_hash(index, keys[i]);
+            prefetch(segment_of(index, hash)->slots + home_slot(hash));
+        }
+    }
+
     // Optimiser step of the rows of the last forward; grad has the layout of its results. Returns the number of rows.
     int64_t backward(const float* grad) {
         int64_t unique = 0;

@@ -38,6 +38,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 from unittest.mock import patch
 
+from prometheus_client import REGISTRY
+
 from livectr.local.ranks import Ranks
 from livectr.system.children import follow_parent, with_parent
 from livectr.trainer.process import share_cores
@@ -61,6 +63,8 @@ _Job: TypeAlias = "tuple[tuple[str, str], Sequence[str], Mapping[str, str], str,
 """Arguments of `_run`."""
 _FOLLOW = with_parent([])[:-2]
 """Words before a parent, a signal and a command that ends with its parent."""
+_TRAINERS = ("livectr.ingest.metrics", "livectr.trainer.")
+"""Modules whose metrics a server has not."""
 _execute_child = subprocess.Popen._execute_child  # type: ignore[attr-defined]
 
 
@@ -247,17 +251,13 @@ class _OwnServer:
                 os.close(file)
 
     def execute_child(self, popen: subprocess.Popen[Any], *given: Any) -> None:
-        """`Popen._execute_child`: LiveCTR's commands are forked, others started.
-
-        Servers are started, too: `livectr status` knows a trainer by metrics that a server has not, and a
-        fork has the metrics of both.
-        """
+        """`Popen._execute_child`: LiveCTR's commands are forked, others started."""
         asked = inspect.signature(_execute_child).bind(popen, *given).arguments
         words = [*map(os.fspath, asked["args"])] if isinstance(asked["args"], (list, tuple)) else []
         follow = None
         if words[: len(_FOLLOW)] == _FOLLOW:
             _, follow, *words = words[len(_FOLLOW) :]
-        if words[:2] != [sys.executable, "-m"] or words[2].split(".")[0] != "livectr" or words[3] == "serve":
+        if words[:2] != [sys.executable, "-m"] or words[2].split(".")[0] != "livectr":
             _execute_child(popen, *given)
             return
 
@@ -305,6 +305,8 @@ def _run(
         )
     else:
         subprocess.Popen._execute_child = _execute_child  # type: ignore[attr-defined]
+    if named == "livectr" and words[:1] == ["serve"]:
+        leave_metrics_to_trainers()
     sys.argv = [flag, *words]
     try:
         if flag == "-m":
@@ -324,6 +326,21 @@ def _run(
     with suppress(ValueError):  # closed: nobody reads it
         sys.stdout.flush()
     return code
+
+
+def leave_metrics_to_trainers() -> None:
+    """Withdraw metrics that a server does not import: `livectr status` knows a trainer by them."""
+    modules = [
+        (name, [*vars(module).values()])
+        for name, module in sys.modules.items()
+        if name.startswith("livectr.")
+    ]
+    shared = {id(value) for name, values in modules if not name.startswith(_TRAINERS) for value in values}
+    for name, values in modules:
+        for value in values if name.startswith(_TRAINERS) else ():
+            if id(value) not in shared:
+                with suppress(KeyError, TypeError):  # it is no metric
+                    REGISTRY.unregister(value)
 
 
 _started = Ranks.start

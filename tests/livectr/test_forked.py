@@ -70,6 +70,17 @@ def test_an_exception_is_shown(tmp_path: Path) -> None:
     assert done.returncode == 1 and done.stderr.endswith("ZeroDivisionError: division by zero\n")
 
 
+def test_a_server_has_no_metrics_of_a_trainer() -> None:
+    """`livectr status` would take it for a trainer."""
+    names = "print(*(name for names in REGISTRY._collector_to_names.values() for name in names))"
+    code = "from prometheus_client import REGISTRY; from tests import commands; "
+    code += f"{names}; commands.leave_metrics_to_trainers(); {names}"
+    done = run([sys.executable, "-c", code], capture_output=True, text=True, timeout=left_s())
+    of_both, of_a_server = (line.split() for line in done.stdout.splitlines())
+    assert {"livectr_pending_joins", "livectr_examples_total"} <= set(of_both) - set(of_a_server)
+    assert "livectr_build_info" in of_a_server
+
+
 def test_ranks_are_forks_of_their_supervisor(tmp_path: Path) -> None:
     """Python itself would find no module; a rank that is told to stop commits, as one that Python starts."""
     write_arrow(tmp_path / "logs", "shown", [row(number) for number in range(2_000)], partitions=2)

@@ -72,9 +72,17 @@ class Delays:
     @property
     def words(self) -> str:
         """For a person."""
+        return f"clicks {self._come}; {self.matched:,} clicks were measured"
+
+    @property
+    def words_of_others(self) -> str:
+        """For a person, behind the name of other events than clicks."""
+        return f"{self._come}; {self.matched:,} were measured"
+
+    @property
+    def _come(self) -> str:
         p50, p99, p999 = (seconds(ms) for ms in (self.p50_ms, self.p99_ms, self.p999_ms))
-        measured = f"{self.matched:,} clicks were measured"
-        return f"clicks come after {p50} (p50), {p99} (p99), {p999} (p99.9); {measured}"
+        return f"come after {p50} (p50), {p99} (p99), {p999} (p99.9)"
 
 
 def delays_of(shown: RawLog, shown_ms: F64, clicked_ms: F64, met: Met) -> Delays:

@@ -14,7 +14,7 @@ from typing import Any
 from livectr.guess.convert import write_log
 from livectr.guess.facts import Facts, look
 from livectr.guess.marked import has_no_time, marked
-from livectr.guess.pair import Pair, pair_of
+from livectr.guess.pair import Pair, label_of, pair_of
 from livectr.guess.raw import raw_logs
 from livectr.guess.roles import NOBODY, ROW_ORDER, Wanted
 from livectr.guess.text import pair_text, pipeline_text
@@ -27,6 +27,8 @@ from livectr.system.texts import visible
 from livectr.trainer.options import TrainOptions
 
 LISTEN = "127.0.0.1:50051"
+SHOWN = "impression|exposure|shown|show|view|served"
+"""Name of a log of impressions."""
 SHOWN_ITEMS = 3
 """Candidates of the example query."""
 
@@ -107,6 +109,9 @@ def init_pair(
     click_time: str | None,
     out: Path | None,
     most_set_aside: float,
+    labels: Sequence[str] = (),
+    *,
+    found: bool = False,
 ) -> Made:
     """Guess what joins impressions and clicks; write DIR/pipeline.py, and DIR/logs of files.
 
@@ -118,42 +123,79 @@ def init_pair(
         click_time: column of the clicks' time; None to guess.
         out: folder that does not exist yet; None: the name of the impressions.
         most_set_aside: share of a file's rows that may be left out.
+        labels: other events that follow an impression, as logs like that of the clicks.
+        found: nobody has named these: those that cannot be joined are left out.
 
     Raises:
         ConfigError: the logs cannot be read or joined, a guess fails, or the folder exists.
         ConnectError: no broker answers, or there is no such topic.
         RowsError: more rows of a file do not fit than may be left out; nothing is written.
     """
-    in_kafka = [address.startswith("kafka:") for address in (shown, clicked)]
-    if any(in_kafka) and (not all(in_kafka) or topic_address(shown)[0] != topic_address(clicked)[0]):
-        raise ConfigError("--impressions and --clicks must be two files, or two topics of the same brokers.")
-    if all(in_kafka):
-        topics = topic_address(shown)[1], topic_address(clicked)[1]
-    else:
-        topics = topic_of(Path(shown)), topic_of(Path(clicked))
-        if topics[0] == topics[1]:
-            topics = "impressions", "clicks"
+    addresses = (shown, clicked, *labels)
+    in_kafka = [address.startswith("kafka:") for address in addresses]
+    if any(in_kafka) and (not all(in_kafka) or len({topic_address(one)[0] for one in addresses}) > 1):
+        flags = "--impressions, --clicks and --labels" if labels else "--impressions and --clicks"
+        places = ("files", "topics of the same brokers") if labels else (
+            "two files", "two topics of the same brokers"
+        )  # fmt: skip
+        raise ConfigError(f"{flags} must be {places[0]}, or {places[1]}.")
     if shown == clicked:
         raise ConfigError("--impressions and --clicks are the same log; name two.")
+    if len(set(addresses)) < len(addresses):
+        raise ConfigError("--labels names a log twice, or that of the impressions or clicks; name others.")
+    topics = _topics(addresses, in_kafka=all(in_kafka))
     folder = _folder(topics[0], out)
     logs = raw_logs(shown, clicked)
-    if click_time is None and has_no_time(logs[1]):
+    if click_time is None and has_no_time(logs[1]) and (found or not labels):
         clicks = Account(Path(clicked))
         facts = marked(*logs, Path(shown), clicks, wanted, on)
         return _written(Path(shown), facts, topics[0], folder, most_set_aside, [clicks])
     pair = pair_of(*logs, wanted, on, click_time)
+    kinds: dict[str, Pair] = {}
+    for label in labels:
+        try:
+            kinds[label] = label_of(*raw_logs(shown, label), wanted, pair)
+        except ConfigError as error:
+            if not found:
+                raise
+            pair.remarks.append(f"the log {label} is left out: {str(error).rstrip('.')}")
+    pair = replace(pair, labels=tuple(kinds.values()))
+    addresses = (shown, clicked, *kinds)
+    topics = _topics(addresses, in_kafka=all(in_kafka))
     source = topic_address(shown)[0] if all(in_kafka) else f"file:{folder}/logs"
     commands = next_commands(pair.shown, folder, source)
     accounts = []
     with _whole(folder) as half:
         if not any(in_kafka):
-            for path, facts, topic in zip((shown, clicked), (pair.shown, pair.clicked), topics, strict=True):
+            every = pair.shown, pair.clicked, *(kind.clicked for kind in kinds.values())
+            for path, facts, topic in zip(addresses, every, topics, strict=True):
                 accounts.append(Account(Path(path)))
                 write_log(facts, topic, half / "logs", accounts[-1])
                 accounts[-1].judge(most_set_aside)
         half.mkdir(parents=True, exist_ok=True)
         (half / "pipeline.py").write_text(pair_text(pair, topics, commands[:1]))
     return Made(pair.shown, folder, accounts, commands, pair)
+
+
+def logs_in(folder: Path) -> tuple[str, str, list[str]] | None:
+    """Logs of impressions, of clicks, and others in a folder, by their names; None: they do not say so."""
+    logs = [str(one) for one in sorted(folder.iterdir()) if one.name[0] not in "._"]
+    names = {log: Path(log).name.split(".")[0].lower() for log in logs}
+    clicks = [log for log, name in names.items() if "click" in name]
+    shown = [log for log, name in names.items() if log not in clicks and re.search(SHOWN, name)]
+    if len(clicks) != 1 or len(shown) != 1:
+        return None
+    return shown[0], clicks[0], [log for log in logs if log not in (*shown, *clicks)]
+
+
+def _topics(addresses: Sequence[str], *, in_kafka: bool) -> list[str]:
+    """Topics of impressions, clicks and labels; those of files are named by them."""
+    if in_kafka:
+        return [topic_address(address)[1] for address in addresses]
+    topics = [topic_of(Path(address)) for address in addresses]
+    if len(set(topics)) < len(topics):
+        topics = ["impressions", "clicks", *(f"label_{number}" for number in range(1, len(topics) - 1))]
+    return topics
 
 
 def topic_of(path: Path) -> str:

@@ -43,6 +43,7 @@ class Pair:
         on: columns that name an impression in both.
         delays: of the clicks.
         remarks: what a user should know, in sentences.
+        labels: other events that follow an impression, such as orders, with what joins them.
     """
 
     shown: Facts
@@ -50,6 +51,7 @@ class Pair:
     on: tuple[str, ...]
     delays: Delays
     remarks: list[str]
+    labels: tuple[Pair, ...] = ()
 
 
 def pair_of(
@@ -104,6 +106,39 @@ def pair_of(
         uses = clicks.uses | {where[0]: Use("id", where[1], "says which rows are clicks")}
         clicks = replace(clicks, uses=uses, where=where[2])
     return Pair(facts, clicks, tuple(on), delays, [*not_clicked, *remarks, *_remarks(facts, delays, on)])
+
+
+def label_of(shown: RawLog, events: RawLog, wanted: Wanted, pair: Pair) -> Pair:
+    """Guess the delays of events beside the click, such as orders, which join impressions as the clicks do.
+
+    Args:
+        shown: sample of the impressions.
+        events: sample of the events.
+        wanted: columns of the impressions that the user named.
+        pair: impressions and clicks.
+
+    Raises:
+        ConfigError: the events cannot be joined with the impressions as the clicks are.
+    """
+    name, key = events.sample.name, pair.shown.key
+    if missing := [column for column in (*pair.on, key) if column not in events.table.column_names]:
+        raise ConfigError(
+            f"{name} has no column {missing[0]!r}, by which impressions and clicks are "
+            f"{'joined' if missing[0] in pair.on else 'keyed'}; write it with each of its rows."
+        )
+    found = pair_of(shown, events, wanted, pair.on, None)
+    if found.shown.key != key:
+        raise ConfigError(
+            f"{name} would be keyed by {found.shown.key}, impressions and clicks are keyed by {key}: write "
+            f"the impression's {key} with each of its rows."
+        )
+    ours, theirs = (
+        {column: facts.uses[column].dtype for column in (*pair.on, key)}
+        for facts in (pair.clicked, found.clicked)
+    )
+    if unlike := [column for column in ours if ours[column] != theirs[column]]:
+        raise ConfigError(f"{unlike[0]} is written otherwise in {name} than in clicks; write it alike.")
+    return found
 
 
 def _clicks_alone(clicked: RawLog) -> tuple[RawLog, tuple[str, str, str] | None, list[str]]:

@@ -63,33 +63,50 @@ def pipeline_text(facts: Facts, topic: str, commands: Sequence[str]) -> str:
     return _whole(facts, f"Clicks of {facts.sample.name}", body, commands)
 
 
-def pair_text(pair: Pair, topics: tuple[str, str], commands: Sequence[str]) -> str:
+def pair_text(pair: Pair, topics: Sequence[str], commands: Sequence[str]) -> str:
     """Text of the pipeline file of impressions and clicks.
 
     Args:
         pair: guesses about the logs.
-        topics: of impressions and clicks.
+        topics: of impressions, clicks, and the other events.
         commands: that a person runs next, for its head.
     """
     shown, clicked = _variable(topics[0], "impressions"), _variable(topics[1], "clicks")
     if shown == clicked:
         shown, clicked = "impressions", "clicks"
     body = _stream(pair.shown, topics[0], shown) + _stream(pair.clicked, topics[1], clicked)
+    names = [_label_name(topic) for topic in topics[2:]]
+    labels: list[str] = []
+    for number, (kind, topic) in enumerate(zip(pair.labels, topics[2:], strict=True)):
+        variable = _variable(topic, f"label_{number + 1}")
+        variable = f"{variable}_" if variable in (shown, clicked, *labels) else variable
+        body += _stream(kind.clicked, topic, variable)
+        body += f"# {topic} {kind.delays.words_of_others}.\n"
+        window = written(kind.delays.window_s)
+        labels.append(f'Label({_quoted(names[number])}, {variable}, window="{window}")')
     on = _quoted(pair.on[0]) if len(pair.on) == 1 else f"({', '.join(map(_quoted, pair.on))})"
     window, delays = written(pair.delays.window_s), pair.delays
     body += f"\n# {delays.words[0].upper()}{delays.words[1:]}.\n"
     slack = f', clock_slack="{written(delays.slack_s)}"' if delays.slack_s is not None else ""
-    body += f'log = label_join({shown}, {clicked}, on={on}, window="{window}"{slack})\n'
-    if delays.wait_s is not None:
+    more = "".join(f"\n    {label}," for label in labels)
+    more = f", labels=[{more}\n]" if labels else ""
+    body += f'log = label_join({shown}, {clicked}, on={on}, window="{window}"{slack}{more})\n'
+    if delays.wait_s is not None and not labels:
         body += (
             f'# Examples come when the window has passed. wait="{written(delays.wait_s)}", delayed="fnw" '
             "learns them sooner\n# (docs/pipeline.md, labels that come late).\n"
         )
     what = f"Clicks of {pair.clicked.sample.name} on {pair.shown.sample.name}"
-    return _whole(pair.shown, what, body, commands)
+    return _whole(pair.shown, what, body, commands, names)
 
 
-def _whole(facts: Facts, what: str, body: str, commands: Sequence[str]) -> str:
+def _label_name(topic: str) -> str:
+    """Name of a label: what one event of a topic is."""
+    name = re.sub(r"\W", "_", topic)
+    return name[:-1] if re.fullmatch(r".*[^\Ws_]s", name) else name
+
+
+def _whole(facts: Facts, what: str, body: str, commands: Sequence[str], targets: Sequence[str] = ()) -> str:
     """The file, from its head to the pipeline."""
     sparse, dense = _sparse(facts), _dense(facts)
     network = facts.clicks > FEW_CLICKS
@@ -104,8 +121,11 @@ def _whole(facts: Facts, what: str, body: str, commands: Sequence[str]) -> str:
     body += "    dense=dense,\n" if dense else ""
     why = f"{facts.clicks:,} clicks in {facts.rows:,} rows"
     hint = "" if network else f"  # {why}: begin linear, and try DeepFM with more clicks"
-    body += f"    rank={model},{hint}\n)\n"
-    known = ("EventTime", "Pipeline", "Stream", "label_join", "labelled", "ops")
+    body += f"    rank={model},{hint}\n"
+    if targets:
+        body += f"    targets=[{', '.join(f'Target({_quoted(name)})' for name in targets)}],\n"
+    body += ")\n"
+    known = ("EventTime", "Label", "Pipeline", "Stream", "Target", "label_join", "labelled", "ops")
     names = [name for name in known if re.search(rf"\b{name}[.(]", body)]
     imports = f"from livectr import {', '.join(sorted(names, key=lambda name: (name.islower(), name)))}\n"
     imports += f"from livectr.models import {'DeepFM' if network else 'LR'}\n\n"

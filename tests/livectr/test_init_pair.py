@@ -579,3 +579,30 @@ def test_durations_are_those_that_people_write() -> None:
     assert [seconds(ms) for ms in (12, 1_500, 119_000, 150_000, 7_200_000)] == [
         *("12 ms", "1.5 s", "119.0 s", "2.5 min", "2.0 h"),
     ]
+
+
+def test_other_events_become_labels(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    views, clicks = feed(VIEWS)
+    orders = [{**click, "at": click["at"] + 60_000 + 1_000 * n} for n, click in enumerate(clicks)][::3]
+    (here / "raw").mkdir()
+    names = [
+        str(write_lines(here / "raw" / f"{name}.jsonl", rows).relative_to(here))
+        for name, rows in (("views", views), ("clicks", clicks), ("orders", orders))
+    ]
+    pair = "--impressions", names[0], "--clicks", names[1]
+    assert init(*pair, "--labels", names[2]) == 0
+    assert "orders.jsonl joins as a label of its own: they come after" in capsys.readouterr().out
+    pipeline = load_pipeline(Path("made/pipeline.py"))
+    (label,) = pipeline.log.more_labels
+    assert label.name == "order" and 60_000 < label.window_ms <= 1_800_000
+    report = livectr.train(pipeline, source="file:made/logs", batch_size=512).report
+    assert report.stream["labels"]["order"]["matched"] == len(orders)
+    assert report.targets["order"]["examples"] == VIEWS
+    write_lines(here / "raw" / "ads.jsonl", [{"ad": 1, "price": 2}])  # no events: it is left out
+    assert main(["init", "--out", "found", "--from", "raw"]) == 0
+    assert "The log raw/ads.jsonl is left out: ads.jsonl has no column" in capsys.readouterr().out
+    assert load_pipeline(Path("found/pipeline.py")).fingerprint == pipeline.fingerprint
+    (here / "made").rename("before")
+    said = refused(capsys, *pair, "--labels", "raw/ads.jsonl")
+    assert "ads.jsonl has no column 'view_id', by which impressions and clicks are joined" in said
+    assert "names a log twice" in refused(capsys, *pair, "--labels", names[1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ EXAMPLES = """\
   livectr init --from ratings.csv --label 'rating>=4' --time timestamp
   livectr init --from log.parquet --label buy --user none --time row
   livectr init --impressions shown.jsonl --clicks clicks.jsonl --on view_id
+  livectr init --impressions shown.jsonl --clicks clicks.jsonl --labels carts.jsonl,orders.jsonl
   livectr init --impressions kafka://localhost:9092/views --clicks kafka://localhost:9092/clicks
   livectr init --example display_ads --out my_ads"""
 OF_A_LOG = ("label", "time", "user", "item", "clicks", "on", "click_time")
@@ -44,7 +46,8 @@ def add(commands: Any) -> None:
         "--from",
         metavar="FILE",
         dest="file",
-        help="log that nobody prepared: a file or folder of CSV, JSON lines or Parquet; .gz is unpacked",
+        help="log that nobody prepared: a file or folder of CSV, JSON lines or Parquet; .gz is unpacked. A "
+        "folder may hold logs of impressions, clicks and other events, each a file or folder of that name",
     )
     origin.add_argument(
         "--impressions",
@@ -70,6 +73,11 @@ def add(commands: Any) -> None:
     pair.add_argument(
         "--on", metavar="COLUMN,…", help="column or columns that name an impression in both [guessed]"
     )
+    pair.add_argument(
+        "--labels",
+        metavar="LOG,…",
+        help="raw logs of other events that follow an impression, such as orders, as that of --clicks",
+    )
     pair.add_argument("--click-time", metavar="COLUMN", help="time of the click [guessed]")
     columns = parser.add_argument_group("columns of --from or --impressions")
     columns.add_argument(
@@ -90,8 +98,10 @@ def run(given: argparse.Namespace) -> int:
     """Write the folder, and print what was written."""
     if given.impressions is not None:
         return _guess_pair(given)
-    if given.clicks or given.on or given.click_time:
-        raise ConfigError("--clicks, --on and --click-time go with --impressions, the log of what was shown.")
+    if given.clicks or given.on or given.click_time or given.labels:
+        raise ConfigError(
+            "--clicks, --labels, --on and --click-time go with --impressions, the log of what was shown."
+        )
     if given.example is None:
         return _guess(given)
     if named := [f"--{name}" for name in OF_A_LOG if getattr(given, name) is not None]:
@@ -110,7 +120,7 @@ def _guess(given: argparse.Namespace) -> int:
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
     with loading(lean=given.alone):
-        from livectr.guess.init import init
+        from livectr.guess.init import init, logs_in
         from livectr.guess.roles import Wanted
 
     path = Path(given.file)
@@ -121,6 +131,10 @@ def _guess(given: argparse.Namespace) -> int:
         )
     if not path.exists():
         raise ConfigError(f"there is no file {path}; --from names the log.")
+    if path.is_dir() and given.label is None and (logs := logs_in(path)) is not None:
+        given.impressions, given.clicks, others = logs
+        given.out = given.out or path.name
+        return _guess_pair(given, others)
     wanted = Wanted(given.label or "", given.time, _names(given.user), given.item)
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
@@ -139,8 +153,13 @@ def _guess(given: argparse.Namespace) -> int:
     return 0
 
 
-def _guess_pair(given: argparse.Namespace) -> int:
-    """Make the pipeline of impressions and clicks; print the guesses and the commands to continue with."""
+def _guess_pair(given: argparse.Namespace, others: Sequence[str] = ()) -> int:
+    """Make the pipeline of impressions and clicks; print the guesses and the commands to continue with.
+
+    Args:
+        given: flags.
+        others: logs beside them in a folder; labels, where they can be joined.
+    """
     with loading(lean=given.alone):
         from livectr.guess.init import init_pair
         from livectr.guess.roles import Wanted
@@ -149,7 +168,9 @@ def _guess_pair(given: argparse.Namespace) -> int:
         raise ConfigError("say --clicks, too: the log of clicks, FILE or kafka://HOST:PORT/TOPIC.")
     if given.label is not None:
         raise ConfigError("--label is of --from; the clicks of --clicks are the label.")
-    for flag, address in (("--impressions", given.impressions), ("--clicks", given.clicks)):
+    labels = _names(given.labels)
+    named = [("--impressions", given.impressions), ("--clicks", given.clicks)]
+    for flag, address in (*named, *(("--labels", label) for label in labels)):
         if not address.startswith("kafka:") and not Path(address).exists():
             raise ConfigError(f"there is no file {address}; {flag} names a FILE or kafka://HOST:PORT/TOPIC.")
     made = init_pair(
@@ -160,6 +181,8 @@ def _guess_pair(given: argparse.Namespace) -> int:
         given.click_time,
         Path(given.out) if given.out else None,
         given.max_bad,
+        labels or others,
+        found=not labels,
     )
     _show(made)
     return 0
@@ -221,7 +244,12 @@ def _joined(made: Made) -> list[str]:
     if delays.wait_s is not None:
         wait = f'; to learn sooner, wait "{written(delays.wait_s)}" with delayed="fnw" (docs/pipeline.md)'
     lines.append(f'window "{written(delays.window_s)}": examples come when it has passed{wait}.')
-    return [*lines, *(f"{remark[0].upper()}{remark[1:]}." for remark in pair.remarks)]
+    for kind in pair.labels:
+        name, words = kind.clicked.sample.name, kind.delays.words_of_others
+        window = written(kind.delays.window_s)
+        lines.append(f'{name} joins as a label of its own: they {words}; window "{window}".')
+    remarks = [*pair.remarks, *(f"{k.clicked.sample.name}: {r}" for k in pair.labels for r in k.remarks)]
+    return [*lines, *(f"{remark[0].upper()}{remark[1:]}." for remark in remarks)]
 
 
 def _alike(facts: Facts) -> list[list[str]]:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from types import MappingProxyType
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 TopicPartition: TypeAlias = tuple[str, int]
+Files: TypeAlias = Sequence[Sequence[Any]]
+"""JSON value: of files in order the name, the number of the first record, the number after the last or None
+while that is unknown, and how many files come before it."""
+NO_FILES: Mapping[TopicPartition, Files] = MappingProxyType({})
 
 
 @dataclass(frozen=True, order=True, slots=True)

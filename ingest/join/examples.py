@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from livectr.ingest.chunks import Position, TopicPartition
+from livectr.ingest.chunks import Files, Position, TopicPartition
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.dead_letters.usable import MIN_USABLE, judge
 from livectr.ingest.join.apart import Sampled, together
@@ -48,6 +48,8 @@ _log = logging.getLogger(__name__)
 TELL_EVERY_S = 0.5
 LONGEST_HOLD_MS = 3_600_000
 """Longest time by which what has ended holds others back in a log that goes on: further behind is quiet."""
+FILES = "files"
+"""Name, in the state of a partition, of the files in which its positions lie, by topic."""
 PASSED = "passed"
 """Name, in the state of a partition, of the greatest order of the batches before."""
 I64 = npt.NDArray[np.int64]
@@ -195,7 +197,14 @@ class ExampleSource:
             }
             starts = {p: partition.positions() for p, partition in partitions.items()}
             places = [(topic, p) for topic, numbers in available.items() for p in numbers if p in starts]
-            source.assign({(topic, p): starts[p][topic] for topic, p in places})
+            source.assign(
+                {(topic, p): starts[p][topic] for topic, p in places},
+                {
+                    (topic, p): saved.partitions[p].values.get(FILES, {}).get(topic, ())
+                    for topic, p in places
+                    if p in saved.partitions
+                },
+            )
             idle_s = 0.0 if self._options.until_end else self._options.idle_partition_s
             self._arrivals = Arrivals(source, list(self._topics), own, set(places), idle_s=idle_s)
             source.start()
@@ -461,8 +470,11 @@ class ExampleSource:
         state, for this rank's share of the keys. Without `whole` it lacks what is saved as `changes`.
         """
         states = {number: each.state(whole=whole) for number, each in self._partitions.items()}
+        files: dict[int, dict[str, Files]] = {number: {} for number in states}
+        for (topic, number), found in self._source.files(self.positions()).items():
+            files[number][topic] = found
         partitions = {
-            number: replace(state, values={**state.values, PASSED: self._passed})
+            number: replace(state, values={**state.values, PASSED: self._passed, FILES: files[number]})
             for number, state in states.items()
         }
         return replace(self._lookups.state(self._share, whole=whole), partitions=partitions)

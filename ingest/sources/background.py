@@ -10,7 +10,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Mapping
 
 from livectr.ingest import metrics
-from livectr.ingest.chunks import Chunk, Position, TopicPartition
+from livectr.ingest.chunks import NO_FILES, Chunk, Files, Position, TopicPartition
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.system.speed import Speed
 
@@ -42,6 +42,7 @@ class BackgroundSource(ABC):
         self._max_queue_bytes = max_queue_bytes
         self._letters = dead_letters
         self._positions: dict[TopicPartition, Position] = {}
+        self._files: dict[TopicPartition, Files] = {}
         self._bytes: Counter[str] = Counter()  # topic → bytes read; only the reading thread adds
         self._delivered: Counter[str] = Counter()  # topic → records that `poll` has returned
         self._speeds: dict[str, Speed] = {}
@@ -64,11 +65,17 @@ class BackgroundSource(ABC):
     def _run(self) -> None:
         """Read until `_stopping`, or until every end is reached; runs in the thread."""
 
-    def assign(self, positions: Mapping[TopicPartition, Position]) -> None:
-        """Set the partitions to read and their start positions; called before `start`."""
-        self._positions = dict(positions)
+    def assign(
+        self, positions: Mapping[TopicPartition, Position], files: Mapping[TopicPartition, Files] = NO_FILES
+    ) -> None:
+        """Set the partitions to read and their start positions; see `ingest.sources.source.Source`."""
+        self._positions, self._files = dict(positions), dict(files)
         self._ended = dict.fromkeys(positions, False)
         self._behind = dict.fromkeys(positions, 0)
+
+    def files(self, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, Files]:
+        """No files, unless a subclass has some; see `ingest.sources.source.Source`."""
+        return {}
 
     def start(self) -> None:
         """Start the background thread."""

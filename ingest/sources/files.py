@@ -12,14 +12,15 @@ import logging
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from livectr.ingest.addresses import log_folder
-from livectr.ingest.chunks import Chunk, Position, TopicPartition
+from livectr.ingest.chunks import Chunk, Files, Position, TopicPartition
 from livectr.ingest.dead_letters.letters import TOPIC, DeadLetters, Reason
 from livectr.ingest.dead_letters.usable import UNREADABLE
 from livectr.ingest.decode.decoders import Decoding
@@ -114,6 +115,7 @@ class FileSource(BackgroundSource):
             decoder = self._decoders[topic]
             files = _list_parts(self._root / topic).get(partition, [])
             log = _PartitionLog(files, decoder.wire_columns, self._max_record_bytes, self._until_end)
+            log.go_on(self._files.get((topic, partition), ()), position.offset, self._root / topic)
             if log.skip(position.offset) < position.offset:
                 raise MismatchError(
                     f"{topic} partition {partition} has only {log.record} records, but the checkpoint goes "
@@ -125,6 +127,14 @@ class FileSource(BackgroundSource):
         for place, log in self._logs.items():
             self._mark(place, self._estimate(place[0], log), False)
         super().start()
+
+    def files(self, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, Files]:
+        """Files in which positions lie."""
+        return {
+            place: self._logs[place].files(at.offset)
+            for place, at in positions.items()
+            if place in self._logs
+        }
 
     def end_offsets(self) -> dict[TopicPartition, int]:
         """Record numbers of the ends; estimated from bytes until the end is read."""
@@ -220,6 +230,8 @@ class _PartitionLog:
         self._stops = {path: path.stat().st_size for path in files} if until_end else {}
         self._part: Part | None = None
         self._closed_bytes = 0  # read from files that are closed
+        self._opened_before = 0  # files that were passed over, opened or gone
+        self._opened: list[list[Any]] = []  # see `ingest.chunks.Files`
 
     @property
     def ended(self) -> bool:
@@ -237,6 +249,47 @@ class _PartitionLog:
                 continue
             self._waiting.append(path)
             self._waiting.sort(key=lambda waiting: waiting.name)
+
+    def files(self, record: int) -> Files:
+        """Files from the one on in which a record is."""
+        opened = [[*entry] for entry in self._opened]
+        first = max((n for n, (_, start, *_) in enumerate(opened) if start <= record), default=0)
+        return opened[first:]
+
+    def go_on(self, files: Files, record: int, folder: Path) -> None:
+        """Pass over the files before the one in which a record was, though some of them may be gone.
+
+        Args:
+            files: of that record.
+            record: its number.
+            folder: of the topic, for messages.
+
+        Raises:
+            MismatchError: the file is gone before it was read to its end.
+        """
+        if not files:
+            return
+        name, start, end, before = next(entry for entry in reversed(files) if entry[1] <= record)
+        earlier = [path for path in self._waiting if path.name < name]
+        if len(earlier) > before:
+            _log.warning(
+                "%d files of %s are left out: they came later than %s, in which the checkpoint goes on, and "
+                "their names come before it",
+                len(earlier) - before,
+                folder,
+                name,
+            )
+        self._waiting = [path for path in self._waiting if path.name >= name]
+        if self._waiting and self._waiting[0].name == name:
+            self.record = start
+        elif end is not None and record >= end:
+            self.record = record
+        else:
+            raise MismatchError(
+                f"{folder / name} is gone, and the checkpoint goes on in it: bring it back, or begin another "
+                "checkpoint from this one's tables with --warm-start"
+            )
+        self._opened_before = before
 
     def skip(self, records: int) -> int:
         """Skip records up to number `records`; return the number reached, less when the files hold fewer."""
@@ -298,6 +351,8 @@ class _PartitionLog:
     def _open(self) -> Part | None:
         if self._part is None and self._waiting:
             path = self.last_path = self._waiting.pop(0)
+            before = self._opened_before + len(self._opened)
+            self._opened.append([path.name, self.record, None, before])
             self._part = open_part(path, self._columns, self._max_record_bytes, self._stops.get(path))
         return self._part
 
@@ -308,6 +363,8 @@ class _PartitionLog:
         """Close a finished file; return false when it may still grow."""
         if not self._is_final():
             return False
+        if self._opened:
+            self._opened[-1][2] = self.record
         self.close()
         return True
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from livectr.ingest.chunks import Chunk, Position, TopicPartition
+from livectr.ingest.chunks import NO_FILES, Chunk, Files, Position, TopicPartition
 from livectr.ingest.sources.background import QUEUE_BYTES
 from livectr.system.errors import ConfigError
 
@@ -30,8 +30,18 @@ class Source(Protocol):
             ConfigError: a declared topic does not exist.
         """
 
-    def assign(self, positions: Mapping[TopicPartition, Position]) -> None:
-        """Set the partitions to read and their start positions; called before `start`."""
+    def assign(
+        self, positions: Mapping[TopicPartition, Position], files: Mapping[TopicPartition, Files] = NO_FILES
+    ) -> None:
+        """Set the partitions to read and their start positions; called before `start`.
+
+        Args:
+            positions: topic partition → position.
+            files: what `files` has said of these positions.
+        """
+
+    def files(self, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, Files]:
+        """Files in which positions lie, so that a later source finds them when older files are gone."""
 
     def start(self) -> None:
         """Start the background thread."""

@@ -17,13 +17,16 @@ if TYPE_CHECKING:
 
 KAFKA = "kafka"
 """Scope of all files that ask for the broker."""
+_TOGETHER = {"kafka_url": KAFKA, "k8s_static.rendering": "manifests"}
+"""Text of files that stay together → their scope: a process makes for all of them what takes seconds."""
 
 
 class TestByTest(LoadScopeScheduling):
     """Each worker takes the next test; the tests of a file with a fixture of its own stay in one worker.
 
-    Another worker would make the fixture again. All files that ask for the broker stay together, too: two
-    more would take 45 CPU seconds each. (xdist's `loadgroup` does not work with pytest 9.2.)
+    Another worker would make the fixture again. All files that ask for the broker stay together, too, where
+    two more would take 45 CPU seconds each, and those that render manifests. (xdist's `loadgroup` does not
+    work with pytest 9.2.)
     """
 
     __test__ = False
@@ -68,7 +71,7 @@ class TestByTest(LoadScopeScheduling):
 
 
 def scope(config: pytest.Config, nodeid: str) -> str:
-    """Name of what stays in one worker with a test: its own, its file's, or KAFKA."""
+    """Name of what stays in one worker with a test: its own, its file's, or that of several files."""
     return _together(config.rootpath / nodeid.split("::")[0]) or nodeid
 
 
@@ -76,6 +79,7 @@ def scope(config: pytest.Config, nodeid: str) -> str:
 def _together(file: Path) -> str:
     """Name of what the tests of a file share; empty: nothing."""
     text = file.read_text()
-    if "kafka_url" in text:
-        return KAFKA
+    for word, name in _TOGETHER.items():
+        if word in text:
+            return name
     return str(file) if 'scope="module"' in text else ""

@@ -42,7 +42,7 @@ def render(folder: Path) -> list[Manifest]:
     done = subprocess.run([kubectl(), "kustomize", folder], capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{folder}: {done.stderr}"
     assert not done.stderr, f"{folder}: {done.stderr}"
-    return [manifest for manifest in yaml.safe_load_all(done.stdout) if manifest]
+    return [manifest for manifest in yaml.load_all(done.stdout, yaml.CSafeLoader) if manifest]
 
 
 def moved(overlay: Path, folder: Path, namespace: str) -> Path:

@@ -42,7 +42,7 @@ def run(cluster: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
 def rendered(cluster: Path, folder: Path) -> list[Manifest]:
     done = run(cluster, "--render", folder)
     assert done.returncode == 0, done.stderr
-    return [each for each in yaml.safe_load_all(done.stdout) if each]
+    return [each for each in yaml.load_all(done.stdout, yaml.CSafeLoader) if each]
 
 
 def jobset(found: list[Manifest]) -> Manifest:

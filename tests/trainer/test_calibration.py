@@ -11,7 +11,7 @@ from bench.planted import Planted, pipeline
 from livectr.models import DCN, FM, LR, PNN, DeepFM, ModelConfig
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.quality.metrics import calibration
-from livectr.trainer.ramp import SLOPE, BatchRamp
+from livectr.trainer.ramp import FIRST, SLOPE, BatchRamp
 from livectr.trainer.step_settings import ONLINE, StepSettings
 from tests.tiers import few
 
@@ -50,11 +50,11 @@ def check(logits: NDArray[np.float32], label: NDArray[np.float32]) -> None:
 )
 def test_any_size_of_batches(batch_size: int, slope: int, rows: int, seed: int) -> None:
     """Batches that grow 64 times as fast as by default reach 6,250 examples."""
-    check(*scores(DeepFM(), BatchRamp(batch_size, slope), seed, rows))
+    check(*scores(DeepFM(), BatchRamp(batch_size, FIRST, slope), seed, rows))
 
 
 @pytest.mark.parametrize(
     "model", few([LR(), FM(), DCN(), PNN()], LR()), ids=lambda model: type(model).__name__
 )
 def test_any_model(model: ModelConfig) -> None:
-    check(*scores(model, BatchRamp(4096, SLOPE), 1, 6_000))
+    check(*scores(model, BatchRamp(4096, FIRST), 1, 6_000))

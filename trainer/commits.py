@@ -320,7 +320,7 @@ class Committer:
         if not self.wanted:
             return
         self._ending = True
-        began = self.save(state)
+        began = self._commit_whole(state)
         limit_s = STOP_DEADLINE_S if stopped else LAST_PUBLISH_DEADLINE_S
         deadline = time.monotonic() + limit_s
         while self._publisher is not None:
@@ -347,10 +347,10 @@ class Committer:
             if began:
                 time.sleep(0.5)
             held = self._control.broadcast_json(self._hold())
-            began = self.save(replace(state, began_s=time.monotonic(), held=held))
+            began = self._commit_whole(replace(state, began_s=time.monotonic(), held=held))
 
-    def save(self, state: CommitState) -> bool:
-        """Commit, and wait for the checkpoint. Collective."""
+    def _commit_whole(self, state: CommitState) -> bool:
+        """Commit, and wait for the checkpoint."""
         began = self.commit(state)
         if self._checkpoint is not None and self._checkpoint.busy:
             self._finish_checkpoint()

@@ -315,7 +315,8 @@ class Training:
             parts.stream.source.finish()
         newest = max(flags.newest for flags in round_.flags)
         waits = round_.cut is None and not round_.moved and all(flags.paused for flags in round_.flags)
-        if not parts.stream.source.reached(newest) and waits:
+        writes = parts.checkpoint is not None and parts.checkpoint.busy
+        if not parts.stream.source.reached(newest) and waits and not writes:
             self._close()
         return round_.ended
 
@@ -331,7 +332,6 @@ class Training:
         self._closing = True
         if self._waiting:
             self.stages.drain()
-            self.stages.commits.save(self._state(checkpoint=True, publish=False))
-            newest = parts.checkpoint.kept.newest if parts.checkpoint is not None else None
-            parts.progress.resumes = newest.generation if newest is not None else 0
+            self.stages.commits.commit(self._state(checkpoint=True, publish=False))
+            parts.progress.resumes = parts.checkpoint.begun if parts.checkpoint is not None else 0
         parts.stream.source.end_waiting()

@@ -214,6 +214,8 @@ class Partition:
             return self._follower.advance(self)
         if self._merge.rereads(idle):  # the clock decides from where it had decided before
             idle, ended = [False] * len(idle), False
+        if ended and self.ended and self.held == LAST and not self._changed:
+            return False  # nothing waits, as a replay has repeated
         resolved = self._merge.resolve(idle, now_ms, goes_on=quiet_ms is not None)
         decision = Decision(self.read, tuple(idle), now_ms, ended, quiet_ms)
         by_clock = self._watermark(decision) > self.strict_frontier

@@ -176,7 +176,7 @@ def test_a_store_that_is_away_holds_nothing_up_and_nothing_is_lost(
 
         thread = threading.Thread(target=outage, daemon=True)
         thread.start()
-        go(source, address, copy)
+        go(source, address, copy, at_end="learn")  # else it would wait for the generation before the end
         thread.join()
     server.use(monkeypatch)
     assert learned.is_set(), "training did not continue while the store was away"

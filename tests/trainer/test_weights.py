@@ -339,7 +339,7 @@ def test_a_run_takes_up_weights_and_leaves_them(tmp_path: Path) -> None:
     def run(pipeline: Pipeline, name: str, before: str | None = None, **options: Any) -> Report:
         if before is not None:
             options |= dict(warm_start=str(tmp_path / before), warm_parts="run")
-        fixed: dict[str, Any] = dict(until_end=True, batch_size=64, batch_ramp=0, threads=1)
+        fixed: dict[str, Any] = dict(until_end=True, batch_size=64, batch_ramp=0, threads=1, at_end="learn")
         return train(pipeline, TrainOptions(source, checkpoint=str(tmp_path / name), **{**fixed, **options}))
 
     run(plain, "plain", max_steps=4)

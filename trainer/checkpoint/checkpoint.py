@@ -221,6 +221,11 @@ class Checkpointer:
         return self._begun is not None
 
     @property
+    def begun(self) -> int:
+        """Number of the generation that has begun; 0: none."""
+        return 0 if self._begun is None else self._begun.manifest.generation
+
+    @property
     def written(self) -> bool:
         """True if `advance` would not wait for this rank. Raises DiskFullError, or what stopped an upload."""
         if self._begun is None:

@@ -31,6 +31,7 @@ from livectr.ingest.language.targets import Target
 from livectr.ingest.language.value import Value
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.model_checks import check_contest, check_models, check_names, check_towers
+from livectr.ingest.plan.position import ShownAt, check_beside
 from livectr.ingest.plan.root_checks import check_root
 from livectr.ingest.plan.target_checks import check_targets
 from livectr.ingest.plan.weights import ExampleWeights
@@ -84,6 +85,9 @@ class Pipeline:
         sampling: share of the examples without a click that the log has kept, as a number or as a column of
             the examples' own rates; None: the log is whole. What is predicted and measured is of the whole
             log (models.importance).
+        position_bias: place at which an impression was shown, a whole number from 0. Clicks are learned as
+            p(seen | place) · p(click | seen); the second is served (models.position_bias). None: an
+            impression without a click was seen.
         targets: labels beside the log's own, the click; each has a head beside the ranking model.
         value: expected value of an impression, such as `ads.bid * probability("click")`: rank orders by it,
             pre-rank and recommend cut by it, and it is measured. None: bid of the request times probability
@@ -116,6 +120,7 @@ class Pipeline:
     calibration: Calibration | None = None
     weight: Expr | None = None
     sampling: float | Expr | None = None
+    position_bias: Expr | None = None
     targets: Sequence[Target] = ()
     value: Value | None = None
     content: Mapping[str, Content] = field(default_factory=dict)
@@ -165,6 +170,8 @@ class Pipeline:
         check_contest(self.challengers, self.promotion)
         check_calibration(self.calibration, self.plan.sparse)
         _ = self.example_weights
+        if self.shown is not None:
+            check_beside(self.sampling, self.calibration, self.rank)
         check_targets(self.targets, self.log, self.rank, self.challengers)
         _ = self.worths
         check_models(self.models, self.plan, self.content)
@@ -246,6 +253,11 @@ class Pipeline:
         names = [target.name for target in self.targets]
         return Worths(self.value, self.log, self.items, names, self.prerank is not None)
 
+    @cached_property
+    def shown(self) -> ShownAt | None:
+        """Places of impressions; None: the pipeline names no position."""
+        return None if self.position_bias is None else ShownAt(self.position_bias, self.log)
+
     @property
     def contenders(self) -> dict[str, object]:
         """Role → ranking model that may be published, the first champion first."""
@@ -285,6 +297,7 @@ class Pipeline:
             *([("calibration", self.calibration.by)] if self.calibration is not None else []),
             *([("dense", self.map_of_dense)] if self.map_of_dense else []),
             *([("weights", self.example_weights.meaning)] if self.example_weights is not None else []),
+            *([("position", self.shown.expr.meaning)] if self.shown is not None else []),
             *([("targets", [target.meaning for target in self.targets])] if self.targets else []),
             *([("value", self.value.meaning)] if self.value is not None else []),
         )
@@ -309,11 +322,12 @@ class Pipeline:
 
     @property
     def learned(self) -> Pipeline:
-        """Copy of this pipeline whose source of examples also reads columns of weights, targets and value."""
+        """Copy of this pipeline whose source of examples also reads weights, targets, places and value."""
         weights = self.example_weights
         more = {f"#{target.role}": target.label for target in self.targets if target.label is not None}
         more |= {} if weights is None else weights.columns
         more |= {} if self.worths is None else self.worths.columns
+        more |= {} if self.shown is None else self.shown.columns
         if not more and weights is None:
             return self
         return self._with(FeaturePlan(self.plan.sparse, {**self.plan.dense, **more}))

@@ -99,18 +99,20 @@ class RankRequest(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., context: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., candidates: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., bids: _Optional[_Iterable[float]] = ..., content: _Optional[_Iterable[_Union[ContentFeatures, _Mapping]]] = ..., version: _Optional[int] = ..., side: _Optional[str] = ..., explain: _Optional[int] = ...) -> None: ...
 
 class Explanations(_message.Message):
-    __slots__ = ("features", "fields", "candidates", "heads", "weights")
+    __slots__ = ("features", "fields", "candidates", "heads", "weights", "position")
     FEATURES_FIELD_NUMBER: _ClassVar[int]
     FIELDS_FIELD_NUMBER: _ClassVar[int]
     CANDIDATES_FIELD_NUMBER: _ClassVar[int]
     HEADS_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
     features: _containers.RepeatedScalarFieldContainer[str]
     fields: int
     candidates: _containers.RepeatedCompositeFieldContainer[Explanation]
     heads: _containers.RepeatedScalarFieldContainer[str]
     weights: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, features: _Optional[_Iterable[str]] = ..., fields: _Optional[int] = ..., candidates: _Optional[_Iterable[_Union[Explanation, _Mapping]]] = ..., heads: _Optional[_Iterable[str]] = ..., weights: _Optional[_Iterable[float]] = ...) -> None: ...
+    position: str
+    def __init__(self, features: _Optional[_Iterable[str]] = ..., fields: _Optional[int] = ..., candidates: _Optional[_Iterable[_Union[Explanation, _Mapping]]] = ..., heads: _Optional[_Iterable[str]] = ..., weights: _Optional[_Iterable[float]] = ..., position: _Optional[str] = ...) -> None: ...
 
 class Explanation(_message.Message):
     __slots__ = ("index", "logit", "contributions", "keys", "cold_keys", "scale", "shift", "head_logits")

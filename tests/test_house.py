@@ -34,8 +34,8 @@ ORDER = {
     "decode sources join hints materialized common_features content",
     "trainer": "telemetry step_settings warm_parts keep_rule ramp options process host_copies groups "
     "feature_parts comm setup part counts placement content tables des finite checkpoint main_step learner "
-    "publish stream delayed quality carry holds progress parts commit_state change_marks schedule commits "
-    "stages unlearned build report run",
+    "publish stream delayed position_bias quality carry holds progress parts commit_state change_marks "
+    "schedule commits stages unlearned build report run",
     "serving": "front errors status_details deadlines limits canary options tracing metrics calls reply "
     "pauses probes tls access connections version request served score native server roles sides describe "
     "workers app",

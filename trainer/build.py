@@ -39,6 +39,7 @@ from livectr.trainer.main_step import main_step, open_tiers
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.part import Part
 from livectr.trainer.parts import Parts
+from livectr.trainer.position_bias import PositionBias
 from livectr.trainer.process import local_rank
 from livectr.trainer.progress import Progress
 from livectr.trainer.publish.boundary import Boundary, Left
@@ -145,8 +146,10 @@ def build(
         setup.closed(record)
     tables = {name: table for learner in learners for name, table in learner.tables.items()}
     monitor = Monitor.of(setup, tables, roles)
-    some = [items, labels, scales, quality, monitor, hedger, calibrator, contest, gate, record, stream.watch]
-    parts: list[Part] = [part for part in some if part is not None]
+    bias = PositionBias.of(setup, step.models)
+    judges = items, labels, scales, quality, monitor, hedger, calibrator, contest, gate, record
+    some: list[Part | None] = [*judges, bias, stream.watch]
+    parts = [part for part in some if part is not None]
     if pipeline.worths is not None:
         parts.append(ValueTotals())
     if stream.source.counters:
@@ -228,7 +231,9 @@ def build(
         extract=stream.feed,
         exchange=setup.closed(ExchangeStage(step, heads, ahead=setup.world > 1 and tiers is None)),
         fetch=FetchStage(step),
-        learn=LearnStage(main, heads, weighted=pipeline.log.delayed == "fnw", targets=pipeline.targets),
+        learn=LearnStage(
+            main, heads, weighted=pipeline.log.delayed == "fnw", targets=pipeline.targets, bias=bias
+        ),
         report=ReportStage(progress, evaluation, publisher),
         commits=_commits(assembled),
         push=publisher.push if publisher is not None else None,

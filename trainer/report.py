@@ -45,6 +45,8 @@ class Report:
         targets: name of a target → measures of its probability, that of the click included, by its label.
         value: predicted and realised value of the examples, their ratio, and of each label; {} without a
             `value` of the pipeline.
+        position_bias: model → place → probability that an impression there is seen, relative to the first
+            place; {} where the pipeline names no position.
         hedge: role of a head → its weight; {} if the ranking model is no hedge.
         segments: number of the calibration's segments, of those judged by 500 clicks, and of these the lowest
             and highest calibration, raw and calibrated; {} without calibration.
@@ -98,6 +100,7 @@ class Report:
     heads: dict[str, dict[str, Any]] = field(default_factory=dict)
     targets: dict[str, dict[str, Any]] = field(default_factory=dict)
     value: dict[str, Any] = field(default_factory=dict)
+    position_bias: dict[str, dict[str, float]] = field(default_factory=dict)
     hedge: dict[str, float] = field(default_factory=dict)
     segments: dict[str, Any] = field(default_factory=dict)
     contest: dict[str, Any] = field(default_factory=dict)

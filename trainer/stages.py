@@ -51,6 +51,7 @@ from livectr.trainer.des.batch import PreparedBatch
 from livectr.trainer.des.result import StepResult
 from livectr.trainer.des.step import DesStep, Teach, TeachPart
 from livectr.trainer.learner import Learner
+from livectr.trainer.position_bias import PositionBias, Shown
 from livectr.trainer.progress import Progress
 from livectr.trainer.quality.evaluation import Evaluation
 from livectr.trainer.stream.batcher import Batcher
@@ -205,6 +206,7 @@ class LearnStage:
     Args:
         weighted: the loss is fake-negative weighted (`models.fnw`).
         targets: labels beside the click, in the order of a batch's.
+        bias: curves of being seen; None: the pipeline names no position.
     """
 
     depth = in_flight = 0
@@ -216,16 +218,24 @@ class LearnStage:
         *,
         weighted: bool = False,
         targets: Sequence[Target] = (),
+        bias: PositionBias | None = None,
     ) -> None:
         self._main, self._heads, self._weighted, self._targets = main, heads, weighted, tuple(targets)
+        self._bias = bias
 
     def __call__(self, ready: Exchanged | None) -> Learned | None:
         """Learn a batch, and return it with the scores that it got before; None: nothing to learn."""
         if ready is None:
             return None
-        batch = ready.batch
-        result = self._main.learn(ready.prepared, batch.time_ms, self._teach(ready))
-        return Learned.of(batch, result)
+        batch, shown = ready.batch, self._shown(ready.batch)
+        result = self._main.learn(ready.prepared, batch.time_ms, self._teach(ready, shown))
+        return Learned.of(batch, result if shown is None else shown.scored(result))
+
+    def _shown(self, batch: Batch) -> Shown | None:
+        """Places of a batch; None: the pipeline names no position."""
+        if self._bias is None or batch.places is None:
+            return None
+        return self._bias.of_batch(batch.places)
 
     def block(self, batch: Batch) -> Learned | None:
         """Learn the batches of a block by compiled calls; None: each has to be learned alone."""
@@ -234,16 +244,17 @@ class LearnStage:
             each.takes_block(batch.features, batch.bounds) for each in learners
         ):
             return None
+        shown = self._shown(batch)
         result = self._main.learn_block(
-            batch.features, batch.clicked, batch.bounds, self._teach_parts(batch, batch.bounds)
+            batch.features, batch.clicked, batch.bounds, self._teach_parts(batch, batch.bounds, shown)
         )
         if result is None:
             return None
-        return Learned.of(batch, result)
+        return Learned.of(batch, result if shown is None else shown.scored(result))
 
-    def _teach_parts(self, batch: Batch, bounds: I64) -> TeachPart | None:
+    def _teach_parts(self, batch: Batch, bounds: I64, shown: Shown | None) -> TeachPart | None:
         """`_teach` of the batches of a block."""
-        taught, given = self._taught_parts(batch, bounds), self._given(batch)
+        taught, given = self._taught_parts(batch, bounds), self._given(batch, shown)
         if given is None:
             return taught
         return lambda logits, rows: given(logits, None if taught is None else taught(logits, rows), rows)
@@ -260,16 +271,16 @@ class LearnStage:
             }
         return None
 
-    def _teach(self, ready: Exchanged) -> Teach | None:
+    def _teach(self, ready: Exchanged, shown: Shown | None) -> Teach | None:
         """Lessons of a batch for the main model; None: its labels are all that it learns from."""
-        taught, given = self._taught(ready), self._given(ready.batch)
+        taught, given = self._taught(ready), self._given(ready.batch, shown)
         if given is None:
             return taught
         return lambda logits: given(logits, None if taught is None else taught(logits), slice(None))
 
-    def _given(self, batch: Batch) -> Given | None:
-        """Lessons with the weights and targets that the rows give; None: they give neither."""
-        if batch.weights is None and batch.targets is None:
+    def _given(self, batch: Batch, shown: Shown | None) -> Given | None:
+        """Lessons with the weights, places and targets that the rows give; None: they give none."""
+        if batch.weights is None and batch.targets is None and shown is None:
             return None
         again = torch.from_numpy(batch.outcome >= FINAL_NEGATIVE)
         labels = torch.from_numpy(np.where(again, 0, batch.outcome).astype(np.float32))
@@ -286,17 +297,26 @@ class LearnStage:
             found = dict(taught or dict.fromkeys(logits, own))
             if weights is not None:
                 found = {role: weighted(lesson, weights[rows]) for role, lesson in found.items()}
+            click = logits.get("rank")
+            if shown is not None:
+                shown.begin(rows)
+                of_click = logits.keys() - {target.role for target in self._targets}
+                found |= {r: shown.lesson(r, logits[r], found[r], rows) for r in logits if r in of_click}
+                click = shown.product("rank", logits["rank"], rows)
             for t, target in enumerate(self._targets):
                 assert targets is not None
                 unknown = targets[rows, t].isnan()
                 came = targets[rows, t].nan_to_num(0.0)
                 lesson = plain(came)
                 if target.after is not None:
-                    lesson = after_click(logits["rank"], logits[target.role], came)
+                    assert click is not None
+                    lesson = after_click(click, logits[target.role], came)
                 if bool(unknown.any()):
                     lesson = lesson._replace(weight=lesson.weight.masked_fill(unknown, 0.0))
                 if weights is not None:
                     lesson = lesson._replace(importance=counts(weights[rows], labels[rows]))
+                if shown is not None:
+                    lesson = shown.lesson(target.role, logits[target.role], lesson, rows)
                 found[target.role] = lesson
             return found
 

@@ -76,13 +76,14 @@ class Reason(StrEnum):
     BAD_TIME = "bad_time"
     BAD_WEIGHT = "bad_weight"
     BAD_TARGET = "bad_target"
+    BAD_POSITION = "bad_position"
     NOT_EXTRACTED = "not_extracted"
     JOIN_FULL = "join_full"
 
     @property
     def of_example(self) -> bool:
         """True if it is said of a joined row, which was decoded and counted before."""
-        return self in (Reason.BAD_WEIGHT, Reason.BAD_TARGET, Reason.NOT_EXTRACTED)
+        return self in (Reason.BAD_WEIGHT, Reason.BAD_TARGET, Reason.BAD_POSITION, Reason.NOT_EXTRACTED)
 
 
 RecordPlace: TypeAlias = tuple[str, int, int, int]

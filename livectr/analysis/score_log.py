@@ -30,6 +30,7 @@ from livectr.analysis.partition_batches import by_partition
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.dead_letters.usable import judge
 from livectr.ingest.extract.extractor import Extractor
+from livectr.ingest.extract.position import PlaceExtractor
 from livectr.ingest.extract.targets import TargetExtractor
 from livectr.ingest.extract.weights import WeightExtractor, counts_of
 from livectr.ingest.join.example_columns import Examples
@@ -42,11 +43,13 @@ from livectr.ingest.pipeline import Pipeline, load_pipeline
 from livectr.kernels.runtime.compiler import thread_count
 from livectr.library.checkpoints import open_checkpoint
 from livectr.library.scoring import ROLE, CheckpointScorer
+from livectr.store.targets import after_click as seen_and
 from livectr.system.errors import ConfigError
 from livectr.trainer.checkpoint.manifest import MANIFEST as GENERATION
 from livectr.trainer.checkpoint.manifest import folder_of
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.content.contents import FOLDER
+from livectr.trainer.position_bias import PositionBias
 from livectr.trainer.quality.final_labels import with_final_labels
 from livectr.trainer.quality.predictions import (
     CALIBRATED,
@@ -248,6 +251,10 @@ class _Scores:
             self._items = ItemCounts()
             self._items.load(restored.state(ItemCounts.kind))
         self._targets = TargetExtractor(pipeline.targets) if pipeline.targets else None
+        self._at = None if pipeline.shown is None else PlaceExtractor(pipeline.shown)
+        self._bias = PositionBias([ROLE, *(t.role for t in pipeline.targets if t.after is None)])
+        if self._at is not None:
+            self._bias.load(restored.state(PositionBias.kind))
         own = [target.role for target in pipeline.targets]
         self._roles = (ROLE, *own, *([] if pipeline.calibration is None else [CALIBRATED]))
         columns = layout(self._roles, weighted=weights is not None, targets=own)
@@ -267,6 +274,9 @@ class _Scores:
         labels = None if self._targets is None else self._targets(batch.columns, batch.final, batch.words)
         for wrong in () if labels is None else labels.wrong.values():
             failed = failed | wrong
+        shown = None if self._at is None else self._at(batch.columns)
+        for wrong in () if shown is None else shown.wrong.values():
+            failed = failed | wrong
         # A final of a label beside the click gives its example this label.
         known = np.zeros(len(batch), np.bool_) if batch.words is None else batch.words != 0
         good = np.flatnonzero(~failed & (~batch.final | known))
@@ -276,11 +286,15 @@ class _Scores:
         features = features.take(good)
         label = np.where(batch.final, np.float32(np.nan), batch.label)[good]
         logits, came = {ROLE: self._scorer.logits(features)}, dict[str, F32]()
+        seen_at = {} if shown is None else self._bias.logits(shown.numbers[good])
+        if ROLE in seen_at:
+            logits[ROLE] = seen_and(seen_at[ROLE], logits[ROLE]).astype(np.float32)
         click = self._scorer.calibrated(features, logits[ROLE])
         of_targets = self._scorer.target_logits(features, click).astype(np.float32)
         for t, (target, own) in enumerate(zip(self._scorer.targets, of_targets, strict=True)):
             assert labels is not None
-            logits[target.role] = own
+            seen_of = seen_at.get(target.role)
+            logits[target.role] = own if seen_of is None else seen_and(seen_of, own).astype(np.float32)
             came[target.role] = labels_of(labels.words[good], len(of_targets))[:, t]
         if CALIBRATED in self._roles:
             logits[CALIBRATED] = click.astype(np.float32)

@@ -91,6 +91,7 @@ def findings(pipeline: Pipeline, sample: Sample, now_ms: int | None = None) -> l
         *_labels_by_hour(pipeline, sample),
         *_targets(pipeline, sample),
         *_worths(sample),
+        *_position(pipeline),
     ]
     found += [
         *_joins(pipeline, sample),
@@ -335,6 +336,21 @@ def _worths(sample: Sample) -> Iterator[Finding]:
                 "and does the table have these rows?"
             )
         yield Finding(mark, f"worth of {label}", found, advice)
+
+
+def _position(pipeline: Pipeline) -> Iterator[Finding]:
+    if pipeline.shown is None:
+        return
+    own = {root.name for root in roots_of(pipeline.shown.expr)}
+    features = {**pipeline.plan.sparse, **pipeline.plan.dense}
+    reading = [name for name, expr in features.items() if own & {root.name for root in roots_of(expr)}]
+    if reading:
+        found = f"{pipeline.shown.expr} is read by {', '.join(reading)}, too"
+        advice = (
+            "a place is known once items are ranked, so that a request has none, and a model that has the "
+            "feature explains clicks by it: leave the feature out."
+        )
+        yield Finding(DOUBTFUL, "position", found, advice)
 
 
 def _joins(pipeline: Pipeline, sample: Sample) -> Iterator[Finding]:

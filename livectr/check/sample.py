@@ -15,7 +15,8 @@ from livectr.ingest.chunks import TopicPartition
 from livectr.ingest.dead_letters.letters import EXAMPLE, DeadLetters, Reason
 from livectr.ingest.dead_letters.usable import TopicRows
 from livectr.ingest.extract.extractor import Extractor
-from livectr.ingest.extract.targets import TargetExtractor
+from livectr.ingest.extract.position import PlaceExtractor
+from livectr.ingest.extract.targets import TargetExtractor, TargetLabels
 from livectr.ingest.extract.weights import WeightExtractor, Weights
 from livectr.ingest.extract.worths import WorthExtractor
 from livectr.ingest.hints import SOME_UNMATCHED
@@ -227,22 +228,24 @@ class _Judged:
 
 def _judge(pipeline: Pipeline, parts: list[Examples], letters: FirstLetters) -> _Judged:
     """Weights and targets of rows; writes dead letters of those that cannot be used."""
-    extractors: list[tuple[Reason, WeightExtractor | TargetExtractor]] = []
+    extractors: list[tuple[Reason, WeightExtractor | TargetExtractor | PlaceExtractor]] = []
     if (weights := pipeline.example_weights) is not None:
         extractors.append((Reason.BAD_WEIGHT, WeightExtractor(weights)))
     if pipeline.targets:
         extractors.append((Reason.BAD_TARGET, TargetExtractor(pipeline.targets)))
+    if pipeline.shown is not None:
+        extractors.append((Reason.BAD_POSITION, PlaceExtractor(pipeline.shown)))
     topic, rates, words = pipeline.log.impressions.topic, list[npt.NDArray[np.float32]](), list[Any]()
     known = [np.zeros(len(part.label), np.bool_) for part in parts]
     for (part, failed), (reason, extract) in product(zip(parts, known, strict=True), extractors):
         found = (
-            extract(part.columns)
-            if isinstance(extract, WeightExtractor)
-            else extract(part.columns, part.final, part.words)
+            extract(part.columns, part.final, part.words)
+            if isinstance(extract, TargetExtractor)
+            else extract(part.columns)
         )
         if isinstance(found, Weights):
             rates.append(np.stack([part.label, found.values[:, 1]]))
-        else:
+        elif isinstance(found, TargetLabels):
             words.append(found.words)
         for sentence, rows in found.wrong.items():
             wrong = rows & ~failed  # a row is told of once

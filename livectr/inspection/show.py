@@ -87,6 +87,11 @@ def show_pipeline(
         console.print(f"predictions are calibrated {by}, over {clicks} clicks", highlight=False)
     if (weights := pipeline.example_weights) is not None:
         console.print(f"weights  {weights}", highlight=False)
+    if pipeline.shown is not None:
+        console.print(
+            f"position {pipeline.shown.expr}: learned beside clicks, and left out when they are served",
+            highlight=False,
+        )
     joined = {
         label.name: f"{label.stream.topic} with equal {', '.join(label.columns(log.on))} within "
         f"{label.window_ms / 1000:g} s"

@@ -45,10 +45,10 @@ def explained(answer: Any) -> list[dict[str, Any]]:
     """Explanations of a RankResponse, JSON-able.
 
     Returns:
-        Of each candidate: its index, logit, heads of a hedge with weight and logit, scale and shift if it is
-        calibrated, contributions by feature, largest first, the names of missing fields (no key), and of cold
-        fields (no key with a trained row) and partly cold fields the number of cold keys and of keys. `cold`
-        is None if Redis could not tell.
+        Of each candidate: its index, logit, the position that the model leaves out (if it learns one), heads
+        of a hedge with weight and logit, scale and shift if it is calibrated, contributions by feature,
+        largest first, the names of missing fields (no key), and of cold fields (no key with a trained row)
+        and partly cold fields the number of cold keys and of keys. `cold` is None if Redis could not tell.
     """
     parts = answer.explanations
     names, fields = list(parts.features), list(parts.features)[: parts.fields]
@@ -60,6 +60,7 @@ def explained(answer: Any) -> list[dict[str, Any]]:
             {
                 "index": one.index,
                 "logit": one.logit,
+                **({"position": parts.position} if parts.position else {}),
                 **(
                     {
                         "heads": {

@@ -42,6 +42,7 @@ class Explainer:
     def __init__(self, pipeline: Pipeline) -> None:
         self._tables = [spec.table for spec in pipeline.fields]
         self._fields = tuple(pipeline.plan.fields)
+        self._position = "" if pipeline.shown is None else str(pipeline.shown.expr)
         self._columns: dict[str, slice] = {}
         start = 0
         for name, node in pipeline.plan.dense.items():
@@ -90,6 +91,7 @@ class Explainer:
             weights=[] if heads is None else heads.weights.tolist(),
             features=[*self._fields, *self._columns],
             fields=len(self._fields),
+            position=self._position,
             candidates=[
                 pb.Explanation(
                     index=row,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,12 @@ def shop(rank: ModelConfig | None = None, **changes: Any) -> Pipeline:
     return Pipeline(
         log, sparse={"ad": log.ad, "place": log.place}, **{"rank": rank, "targets": targets, **changes}
     )
+
+
+def placed_shop(rank: ModelConfig | None = None) -> Pipeline:
+    """The shop with the bias of the place, which is a feature as well."""
+    whole = shop(rank)
+    return replace(whole, position_bias=whole.log.place)
 
 
 def shop_log(rows: int) -> dict[str, Rows]:
@@ -83,4 +90,4 @@ MODELS = {
 
 def main(options: str, model: str = "LR") -> None:
     """Train; the options are JSON, the model a name of `MODELS`."""
-    train(shop(MODELS[model]), TrainOptions(**json.loads(options)))
+    train(placed_shop(MODELS[model]), TrainOptions(**json.loads(options)))

@@ -27,7 +27,7 @@ from livectr.trainer.quality.predictions import UNKNOWN, quality_of, read_predic
 from livectr.trainer.run import TrainOptions, train
 from tests.ranks import Processes
 from tests.trainer.kills import OPTIONS, kill_group, kill_one_rank, kill_somewhere
-from tests.trainer.label_kinds_once import WINDOWS, shop, shop_log, write_shop
+from tests.trainer.label_kinds_once import WINDOWS, placed_shop, shop, shop_log, write_shop
 from tests.trainer.processes import finish
 from tests.trainer.run_result import Result, assert_same
 
@@ -91,7 +91,7 @@ def test_ranks_that_are_killed_end_as_one_that_was_not(tmp_path: Path) -> None:
     for world, name, kill in ((1, "one", kill_group), (2, "two", kill_one_rank)):
         kill_somewhere(begin(world, name), tmp_path / name, random.Random(), kill)
         finish(begin(world, name))
-    unbroken, one, two = (Result(tmp_path / name, shop()) for name in ("unbroken", "one", "two"))
+    unbroken, one, two = (Result(tmp_path / name, placed_shop()) for name in ("unbroken", "one", "two"))
     assert_same(one, unbroken, statistics=0, items=set())
     assert (tmp_path / "one" / "predictions").read_bytes() == (
         tmp_path / "unbroken" / "predictions"
@@ -102,7 +102,7 @@ def test_ranks_that_are_killed_end_as_one_that_was_not(tmp_path: Path) -> None:
     for name in ("rank", "rank.cart", "rank.order"):
         np.testing.assert_allclose(two.predictions[name], unbroken.predictions[name], atol=2e-3)
     (tmp_path / "pipeline.py").write_text(
-        "from tests.trainer.label_kinds_once import shop\n\npipeline = shop()\n"
+        "from tests.trainer.label_kinds_once import placed_shop\n\npipeline = placed_shop()\n"
     )
     at = str(tmp_path / "pipeline.py"), tmp_path / "one", source, tmp_path / "scored"
     path = score_log(Scoring(*at, from_start=True))
@@ -112,7 +112,7 @@ def test_ranks_that_are_killed_end_as_one_that_was_not(tmp_path: Path) -> None:
         assert sorted(scored[["instance", name]].tolist()) == sorted(
             unbroken.predictions[["instance", name]].tolist()
         )
-    sample = read_sample(shop(), source, 1_000)
+    sample = read_sample(placed_shop(), source, 1_000)
     assert len(sample) == 1_000 and sample.stats.labels["order"]["matched"] > 0
 
 

@@ -18,7 +18,7 @@ from livectr.trainer.run import TrainOptions, train
 from tests.ranks import run_ranks
 from tests.tiers import few
 from tests.trainer.kills import OPTIONS
-from tests.trainer.label_kinds_once import MODELS, shop, shop_log, write_shop
+from tests.trainer.label_kinds_once import MODELS, placed_shop, shop, shop_log, write_shop
 
 SHARED = [name for name in MODELS if name != "LR"]
 ROLES = ("rank", "rank.cart", "rank.order")
@@ -75,7 +75,7 @@ def test_a_rare_target_gains_by_what_clicks_teach() -> None:
 def test_two_ranks_equal_one(tmp_path: Path, name: str, way: str) -> None:
     source = write_shop(tmp_path / "logs", 1_500)
     options = {**OPTIONS, "source": source, "aggregate": way}
-    train(shop(MODELS[name]), TrainOptions(**options, checkpoint=str(tmp_path / "one")))  # type: ignore[arg-type]
+    train(placed_shop(MODELS[name]), TrainOptions(**options, checkpoint=str(tmp_path / "one")))  # type: ignore[arg-type]
     words = json.dumps({**options, "checkpoint": str(tmp_path / "two")})
     run_ranks(2, "tests.trainer.label_kinds_once", words, name)
     one, two = (read_predictions(tmp_path / run / "predictions") for run in ("one", "two"))

@@ -140,7 +140,8 @@ class DesStep:
         self.collectives = self._ahead = collectives or Collectives()
         self.rank, self.device = self.collectives.rank, self.collectives.device
         self.copies = HostCopies(self.device)
-        taught = pipeline.example_weights is not None or bool(pipeline.targets)
+        given = pipeline.example_weights, pipeline.shown
+        taught = any(each is not None for each in given) or bool(pipeline.targets)
         self._loss: Loss = weighted_cross_entropy if taught else LOSSES[pipeline.log.delayed]
         self._late = LOSSES[pipeline.log.delayed] is weighted_cross_entropy
         self._again = bool(pipeline.log.more_labels)

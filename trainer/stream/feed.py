@@ -34,6 +34,7 @@ import numpy.typing as npt
 
 from livectr.ingest.common_features import AnyFeatures
 from livectr.ingest.dead_letters.letters import EXAMPLE, DeadLetters, Reason
+from livectr.ingest.extract.position import PlaceExtractor, Places
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.extract.targets import TargetExtractor, TargetLabels
 from livectr.ingest.extract.weights import WeightExtractor, Weights
@@ -77,6 +78,7 @@ class Batch:
         late: bool[B], late positives, in the global sequence: no examples of their own.
         outcome: u8[B], labels of all rows, rank-major.
         weights: f32[B, 2], weight and sampling rate of all rows, rank-major; None: each counts once.
+        places: int64[B], places at which impressions were shown, of all rows, rank-major; None: not known.
         targets: f32[B, T], labels of the T targets, of all rows, rank-major; NaN: not known with this row.
             None: there are none.
         worths: f32[B, L], worths of the labels of the pipeline's value, in the global sequence; None: it has
@@ -103,6 +105,7 @@ class Batch:
     weights: F32 | None = None
     targets: F32 | None = None
     worths: F32 | None = None
+    places: I64 | None = None
 
     def __len__(self) -> int:
         return len(self.sequence)
@@ -126,6 +129,7 @@ class Batch:
                 weights=None if self.weights is None else self.weights[rows],
                 targets=None if self.targets is None else self.targets[rows],
                 worths=None if self.worths is None else self.worths[rows],
+                places=None if self.places is None else self.places[rows],
                 **{name: getattr(self, name)[rows] for name in IDS},
             )
 
@@ -170,17 +174,29 @@ class Batch:
             weights=None if self.weights is None else self.weights[stays],
             targets=None if self.targets is None else self.targets[stays],
             worths=None if self.worths is None else self.worths[left],
+            places=None if self.places is None else self.places[stays],
             **{name: getattr(self, name)[left] for name in IDS},
         )
 
 
 @dataclass(frozen=True)
+class _Computed:
+    """What a thread computes of a batch's own rows; None: the pipeline does not name it."""
+
+    features: AnyFeatures
+    weights: Weights | None
+    targets: TargetLabels | None
+    places: Places | None
+    worths: F32 | None
+
+
+@dataclass(frozen=True)
 class _Flight:
-    """Batch whose features, weights, targets and worths a thread computes."""
+    """Batch whose features, weights, targets, places and worths a thread computes."""
 
     cut: Cut
     own: Examples
-    computed: Future[tuple[AnyFeatures, Weights | None, TargetLabels | None, F32 | None]]
+    computed: Future[_Computed]
 
 
 class Feed:
@@ -195,6 +211,7 @@ class Feed:
         weights: gives the weights of rows; None: each counts once.
         targets: gives the labels of T targets; None: there are none.
         worths: gives the worths of the value's labels; None: the pipeline has no value.
+        places: gives the places of rows; None: not known.
 
     Attributes:
         statistics: of the plan, after the finished batches.
@@ -214,6 +231,7 @@ class Feed:
         weights: WeightExtractor | None = None,
         targets: TargetExtractor | None = None,
         worths: WorthExtractor | None = None,
+        places: PlaceExtractor | None = None,
     ) -> None:
         if depth > 1 and statistics.nodes:
             raise ValueError("a batch is extracted with the statistics after the batch before it")
@@ -222,7 +240,8 @@ class Feed:
         self._extract, self._plain = extract, plain or extract
         self._control = control
         self._dead_letters = dead_letters
-        self._segments, self._weights, self._targets, self._worths = segments, weights, targets, worths
+        self._segments, self._weights, self._targets = segments, weights, targets
+        self._worths, self._places = worths, places
         self._worker = ThreadPoolExecutor(depth, thread_name_prefix="extract")
         self._flights: deque[_Flight] = deque()
 
@@ -265,19 +284,31 @@ class Feed:
     def _finish(self, flight: _Flight) -> Batch:
         """Wait for the features of a batch in flight. Collective."""
         with telemetry.EXTRACT_WAIT_SECONDS.time():
-            features, weights, targets, worths = flight.computed.result()
+            computed = flight.computed.result()
+        features, weights, targets = computed.features, computed.weights, computed.targets
+        places, worths = computed.places, computed.worths
         own, cut = flight.own, flight.cut
         label = np.where(own.late, np.float32(LATE), own.label)
         wrong: dict[str, tuple[Reason, Mask]] = {}
-        for reason, values in ((Reason.BAD_WEIGHT, weights), (Reason.BAD_TARGET, targets)):
+        for reason, values in (
+            (Reason.BAD_WEIGHT, weights),
+            (Reason.BAD_TARGET, targets),
+            (Reason.BAD_POSITION, places),
+        ):
             wrong |= {} if values is None else {what: (reason, rows) for what, rows in values.wrong.items()}
         failed = reduce(np.logical_or, (rows for _, rows in wrong.values()), features.failed)
-        more = [] if self._segments is None else [self._segments(features)]
-        more += [] if worths is None else list(_words_of(worths))
-        first = len(more)  # of these the results are in the global sequence
-        more += [] if weights is None else [weights.values.view(np.int64)[:, 0]]
-        more += [] if targets is None else [targets.words]
-        words = _words(own, failed, [*more, *features.observed])
+        more: dict[str, I64] = {}
+        if self._segments is not None:
+            more["segment"] = self._segments(features)
+        if worths is not None:
+            more |= {f"worth {at}": words for at, words in enumerate(_words_of(worths))}
+        if weights is not None:
+            more["weights"] = weights.values.view(np.int64)[:, 0]
+        if targets is not None:
+            more["targets"] = targets.words
+        if places is not None:
+            more["places"] = places.numbers
+        words = _words(own, failed, [*more.values(), *features.observed])
         known = np.concatenate(self._control.gather_ragged(words, cut.counts))
         ok = known[:, 4] & FAILED == 0
         left = ok[cut.sequence]
@@ -287,20 +318,17 @@ class Feed:
             self._source.set_aside(own, failed)
             features, label = features.take(np.flatnonzero(~failed)), label[~failed]
         instance, user, time_ms, item, marks, *observed = np.ascontiguousarray(known[rows].T)
-        segment = observed.pop(0) if self._segments is not None else None
+        in_sequence, observed = dict(zip(more, observed, strict=False)), observed[len(more) :]
+        of_rows = {name: np.ascontiguousarray(known[ok, 5 + at]) for at, name in enumerate(more)}
         worth = None
         if worths is not None:
-            count = first - (segment is not None)
-            worth = _worths_of(np.stack(observed[:count], axis=1), worths.shape[1])
-            del observed[:count]
-        of_rows, labels = None, None
-        if targets is not None and self._targets is not None:
-            del observed[len(more) - 1 - first]  # in the global sequence
-            labels = labels_of(known[ok, 4 + len(more)], self._targets.count)
-        if weights is not None:
-            del observed[0]
-            place = 4 + len(more) - (targets is not None)
-            of_rows = np.ascontiguousarray(known[ok, place]).view(np.float32).reshape(-1, 2)
+            pairs = np.stack(
+                [words for name, words in in_sequence.items() if name.startswith("worth ")], axis=1
+            )
+            worth = _worths_of(pairs, worths.shape[1])
+        labels = None
+        if self._targets is not None:
+            labels = labels_of(of_rows["targets"], self._targets.count)
         late = marks & LATE_POSITIVE != 0
         outcome = (known[ok, 4] // OUTCOME).astype(np.uint8)
         again = late | (marks >= OUTCOME * FINAL_NEGATIVE)
@@ -321,10 +349,11 @@ class Feed:
             outcome=outcome,
             cut=np.diff(_up_to(known[cut.sequence, 4] < OUTCOME * FINAL_NEGATIVE, np.append(0, ends))),
             bounds=None if cut.ends is None else _up_to(ok, np.append(0, ends)),
-            segment=segment,
-            weights=of_rows,
+            segment=in_sequence.get("segment"),
+            weights=of_rows["weights"].view(np.float32).reshape(-1, 2) if "weights" in of_rows else None,
             targets=labels,
             worths=worth,
+            places=of_rows.get("places"),
         )
 
     def close(self) -> None:
@@ -333,13 +362,14 @@ class Feed:
 
     def _compute(
         self, extract: Callable[[Examples, Statistics], AnyFeatures], own: Examples, statistics: Statistics
-    ) -> tuple[AnyFeatures, Weights | None, TargetLabels | None, F32 | None]:
+    ) -> _Computed:
         """In a worker thread."""
         with telemetry.EXTRACT_SECONDS.time():
             weights = None if self._weights is None else self._weights(own.columns)
             targets = None if self._targets is None else self._targets(own.columns, own.final, own.words)
             worths = None if self._worths is None else self._worths(own.columns)
-            return extract(own, statistics), weights, targets, worths
+            places = None if self._places is None else self._places(own.columns)
+            return _Computed(extract(own, statistics), weights, targets, places, worths)
 
     def _refuse(self, own: Examples, failed: Mask, wrong: Mapping[str, tuple[Reason, Mask]]) -> None:
         """Write dead letters for own rows that cannot be learned.

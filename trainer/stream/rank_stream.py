@@ -12,6 +12,7 @@ from functools import partial
 
 from livectr.ingest.common_features import Common, segments_of
 from livectr.ingest.dead_letters.letters import SPOOL, DeadLetters
+from livectr.ingest.extract.position import PlaceExtractor
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.extract.targets import TargetExtractor
 from livectr.ingest.extract.weights import WeightExtractor
@@ -94,6 +95,7 @@ class RankStream:
             plain=extraction.examples.features,
             segments=partial(segments_of, field, Common.of(setup.pipeline)) if field is not None else None,
             weights=WeightExtractor(weights) if weights is not None else None,
+            places=PlaceExtractor(setup.pipeline.shown) if setup.pipeline.shown is not None else None,
             targets=TargetExtractor(setup.pipeline.targets) if setup.pipeline.targets else None,
             worths=WorthExtractor(worths, worths.plan, worths.labels) if worths is not None else None,
         )

@@ -32,6 +32,8 @@ def show(explanation: dict[str, Any], candidate: str) -> None:
     if "scale" in explanation:
         mapped = explanation["scale"] * explanation["logit"] + explanation["shift"]
         words += f", calibrated {mapped:.4f}"
+    if "position" in explanation:
+        words += f"\n  as at the first {explanation['position']}: of a click on what is seen"
     for name, head in explanation.get("heads", {}).items():
         words += f"\n  head {name}: weight {head['weight']:.4f}, logit {head['logit']:.4f}"
     console.print(words, highlight=False, markup=False)

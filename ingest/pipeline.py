@@ -245,6 +245,11 @@ class Pipeline:
             return None
         return ExampleWeights(self.weight, self.sampling, self.log)
 
+    @property
+    def valued(self) -> tuple[Target, ...]:
+        """Targets with values, in the order of the targets."""
+        return tuple(target for target in self.targets if target.value is not None)
+
     @cached_property
     def worths(self) -> Worths | None:
         """Worths of the labels; None: there is no `value`."""
@@ -325,6 +330,7 @@ class Pipeline:
         """Copy of this pipeline whose source of examples also reads weights, targets, places and value."""
         weights = self.example_weights
         more = {f"#{target.role}": target.label for target in self.targets if target.label is not None}
+        more |= {f"#{t.role}.value": t.value for t in self.targets if t.value is not None}
         more |= {} if weights is None else weights.columns
         more |= {} if self.worths is None else self.worths.columns
         more |= {} if self.shown is None else self.shown.columns
@@ -333,7 +339,7 @@ class Pipeline:
         return self._with(FeaturePlan(self.plan.sparse, {**self.plan.dense, **more}))
 
     @property
-    def valued(self) -> Pipeline:
+    def with_worths(self) -> Pipeline:
         """Copy of this pipeline whose plan also reads the columns of look-up rows that have worths."""
         return self if self.worths is None else self._reading(self.worths.row_plan)
 

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from livectr.models.base import ModelConfig
 from livectr.models.hedge import Hedge
+from livectr.models.lognormal import LOSSES
 from livectr.system.errors import ConfigError
 
 
@@ -24,7 +25,9 @@ class _Plan(Protocol):
 
 class _Target(Protocol):
     @property
-    def role(self) -> str: ...
+    def roles(self) -> Sequence[str]: ...
+    @property
+    def value_roles(self) -> Sequence[str]: ...
 
 
 class _Pipeline(Protocol):
@@ -33,7 +36,7 @@ class _Pipeline(Protocol):
     Attributes:
         models: role → configuration, or None for a role without a model.
         content: name → content, whose vectors a sub-model makes.
-        targets: beside the click; each has a head with the ranking model's configuration.
+        targets: beside the click; each has heads with the ranking model's configuration.
     """
 
     @property
@@ -54,6 +57,12 @@ def head_roles(model: object) -> tuple[str, ...]:
     return tuple(f"rank.{name}" for name in model.names) if isinstance(model, Hedge) else ()
 
 
+def regressions(pipeline: _Pipeline) -> dict[str, str]:
+    """Role → head of values that is no probability, a name of `models.lognormal.LOSSES`."""
+    roles = (role for target in pipeline.targets for role in target.value_roles)
+    return {role: head for role in roles if (head := role.rpartition(".")[2]) in LOSSES}
+
+
 def model_configs(pipeline: _Pipeline) -> dict[str, ModelConfig]:
     """Configurations of a pipeline's models, by role, in the order of their values in a table row.
 
@@ -66,7 +75,7 @@ def model_configs(pipeline: _Pipeline) -> dict[str, ModelConfig]:
     for role, config in pipeline.models.items():
         if isinstance(config, ModelConfig):
             targets = pipeline.targets if role == "rank" else ()
-            configs |= config.of_roles([role, *(target.role for target in targets)])
+            configs |= config.of_roles([role, *(each for target in targets for each in target.roles)])
         elif isinstance(config, Hedge) and role == "rank":
             configs |= dict(zip(head_roles(config), config.heads, strict=True))
         elif config is not None or role == "rank":

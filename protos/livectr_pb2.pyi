@@ -163,12 +163,14 @@ class RankResponse(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., version: _Optional[int] = ..., model: _Optional[str] = ..., index: _Optional[_Iterable[int]] = ..., pctr: _Optional[_Iterable[float]] = ..., ecpm: _Optional[_Iterable[float]] = ..., degraded: _Optional[bool] = ..., degraded_reason: _Optional[str] = ..., value: _Optional[_Iterable[float]] = ..., side: _Optional[str] = ..., explanations: _Optional[_Union[Explanations, _Mapping]] = ..., targets: _Optional[_Iterable[_Union[TargetScores, _Mapping]]] = ...) -> None: ...
 
 class TargetScores(_message.Message):
-    __slots__ = ("name", "probability")
+    __slots__ = ("name", "probability", "value")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PROBABILITY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
     name: str
     probability: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, name: _Optional[str] = ..., probability: _Optional[_Iterable[float]] = ...) -> None: ...
+    value: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, name: _Optional[str] = ..., probability: _Optional[_Iterable[float]] = ..., value: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class PreRankRequest(_message.Message):
     __slots__ = ("request_id", "context", "ids", "names", "top_k", "content", "bids", "version", "side")

@@ -59,6 +59,7 @@ from livectr.trainer.quality.run_record import RunRecord
 from livectr.trainer.quality.scales import Scales
 from livectr.trainer.quality.seen import ItemCounts
 from livectr.trainer.quality.value import ValueTotals
+from livectr.trainer.quality.values import ValueQuality
 from livectr.trainer.schedule import Schedule
 from livectr.trainer.setup import Setup
 from livectr.trainer.stages import ExchangeStage, FetchStage, LearnStage, ReportStage, Stages
@@ -133,9 +134,10 @@ def build(
     # parts that hang on the stages, in the order in which examples meet them
     calibrator = Calibrator.of(setup)
     hedger = Hedger.of(setup)
+    of_values = {role for target in pipeline.targets for role in target.value_roles}
     roles = (
         *(["rank"] if head_roles(pipeline.rank) else []),
-        *step.models,
+        *(role for role in step.models if role not in of_values),
         *([CALIBRATED] if pipeline.calibration is not None else []),
     )
     scales = Scales.of(setup)
@@ -147,8 +149,9 @@ def build(
     tables = {name: table for learner in learners for name, table in learner.tables.items()}
     monitor = Monitor.of(setup, tables, roles)
     bias = PositionBias.of(setup, step.models)
+    values = ValueQuality.of(setup)
     judges = items, labels, scales, quality, monitor, hedger, calibrator, contest, gate, record
-    some: list[Part | None] = [*judges, bias, stream.watch]
+    some: list[Part | None] = [*judges, bias, values, stream.watch]
     parts = [part for part in some if part is not None]
     if pipeline.worths is not None:
         parts.append(ValueTotals())
@@ -203,7 +206,7 @@ def build(
     if rank == 0:
         worths = () if pipeline.worths is None else pipeline.worths.labels
         rules = items, labels, contest, hedger, calibrator, scales
-        evaluation = Evaluation(parts, *rules, pipeline.targets, pipeline.log.leaves_ms, worths)
+        evaluation = Evaluation(parts, *rules, pipeline.targets, pipeline.log.leaves_ms, worths, values)
     holds = Holds(publisher, gate, step)
     assembled = Parts(
         pipeline=pipeline,

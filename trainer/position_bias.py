@@ -47,7 +47,8 @@ class PositionBias(Part):
     @staticmethod
     def of(setup: Setup, roles: Iterable[str]) -> PositionBias | None:
         """Curves of a run; None where its pipeline names no position."""
-        after = {target.role for target in setup.pipeline.targets if target.after is not None}
+        after = {t.role for t in setup.pipeline.targets if t.after is not None}
+        after |= {role for target in setup.pipeline.targets for role in target.value_roles}
         return None if setup.pipeline.shown is None else PositionBias(r for r in roles if r not in after)
 
     @property

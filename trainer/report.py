@@ -45,6 +45,7 @@ class Report:
         targets: name of a target → measures of its probability, that of the click included, by its label.
         value: predicted and realised value of the examples, their ratio, and of each label; {} without a
             `value` of the pipeline.
+        values: name of a target → measures of its predicted values; {} where no target has some.
         position_bias: model → place → probability that an impression there is seen, relative to the first
             place; {} where the pipeline names no position.
         hedge: role of a head → its weight; {} if the ranking model is no hedge.
@@ -100,6 +101,7 @@ class Report:
     heads: dict[str, dict[str, Any]] = field(default_factory=dict)
     targets: dict[str, dict[str, Any]] = field(default_factory=dict)
     value: dict[str, Any] = field(default_factory=dict)
+    values: dict[str, dict[str, float | None]] = field(default_factory=dict)
     position_bias: dict[str, dict[str, float]] = field(default_factory=dict)
     hedge: dict[str, float] = field(default_factory=dict)
     segments: dict[str, Any] = field(default_factory=dict)

@@ -40,6 +40,7 @@ from torch import Tensor
 
 from livectr.ingest.language.targets import Target
 from livectr.kernels.stream.join import FINAL_NEGATIVE
+from livectr.models import lognormal
 from livectr.models.esmm import after_click
 from livectr.models.fnw import fake_negative_weighted
 from livectr.models.importance import counts, plain, weighted
@@ -286,21 +287,23 @@ class LearnStage:
         labels = torch.from_numpy(np.where(again, 0, batch.outcome).astype(np.float32))
         only_once = not bool(again.any())
         targets = None if batch.targets is None else torch.from_numpy(batch.targets)
+        values = None if batch.values is None else torch.from_numpy(batch.values)
+        places = {target.name: v for v, target in enumerate(t for t in self._targets if t.value is not None)}
         weights = None if batch.weights is None else torch.from_numpy(batch.weights)
 
         def given(
             logits: Mapping[str, Tensor], taught: Mapping[str, Lesson] | None, rows: slice
         ) -> dict[str, Lesson]:
-            own = plain(labels[rows])
+            click_only = plain(labels[rows])
             if not only_once:  # rows that come again teach the click nothing
-                own = own._replace(weight=own.weight.masked_fill(again[rows], 0.0))
-            found = dict(taught or dict.fromkeys(logits, own))
+                click_only = click_only._replace(weight=click_only.weight.masked_fill(again[rows], 0.0))
+            found = dict(taught or dict.fromkeys(logits, click_only))
             if weights is not None:
                 found = {role: weighted(lesson, weights[rows]) for role, lesson in found.items()}
             click = logits.get("rank")
             if shown is not None:
                 shown.begin(rows)
-                of_click = logits.keys() - {target.role for target in self._targets}
+                of_click = logits.keys() - {role for target in self._targets for role in target.roles}
                 found |= {r: shown.lesson(r, logits[r], found[r], rows) for r in logits if r in of_click}
                 click = shown.product("rank", logits["rank"], rows)
             for t, target in enumerate(self._targets):
@@ -318,6 +321,18 @@ class LearnStage:
                 if shown is not None:
                     lesson = shown.lesson(target.role, logits[target.role], lesson, rows)
                 found[target.role] = lesson
+                if values is None or target.value is None:
+                    continue
+                value = values[rows, places[target.name]]
+                heads = lognormal.lessons(
+                    value.nan_to_num(0.0),
+                    logits[f"{target.role}.{lognormal.LOCATION}"],
+                    logits[f"{target.role}.{lognormal.SPREAD}"],
+                    ~value.isnan(),
+                )
+                for role in target.value_roles:
+                    own = heads[role.rpartition(".")[2]]
+                    found[role] = own._replace(importance=lesson.importance)
             return found
 
         return given

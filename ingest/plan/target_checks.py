@@ -49,6 +49,10 @@ def check_targets(targets: object, log: View, rank: Any, challengers: Iterable[s
         raise ConfigError("Pipeline: targets go with one ranking model: no hedge, and no challengers")
     joined = [label.name for label in log.more_labels]
     for target in targets:
+        for root in () if target.value is None else roots_of(target.value):
+            if not isinstance(root.ref, ColumnRef):
+                raise ConfigError(f"Target {target.name!r}: its value reads a history; take columns alone")
+            check_root(root, log, label=True)
         if target.label is None:
             if target.name not in joined:
                 known = f"it has {', '.join(map(repr, joined))}" if joined else "it has none"

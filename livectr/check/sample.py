@@ -17,6 +17,7 @@ from livectr.ingest.dead_letters.usable import TopicRows
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.extract.position import PlaceExtractor
 from livectr.ingest.extract.targets import TargetExtractor, TargetLabels
+from livectr.ingest.extract.values import ValueExtractor
 from livectr.ingest.extract.weights import WeightExtractor, Weights
 from livectr.ingest.extract.worths import WorthExtractor
 from livectr.ingest.hints import SOME_UNMATCHED
@@ -235,6 +236,7 @@ def _judge(pipeline: Pipeline, parts: list[Examples], letters: FirstLetters) -> 
         extractors.append((Reason.BAD_TARGET, TargetExtractor(pipeline.targets)))
     if pipeline.shown is not None:
         extractors.append((Reason.BAD_POSITION, PlaceExtractor(pipeline.shown)))
+    valued = ValueExtractor(pipeline.targets) if pipeline.valued else None
     topic, rates, words = pipeline.log.impressions.topic, list[npt.NDArray[np.float32]](), list[Any]()
     known = [np.zeros(len(part.label), np.bool_) for part in parts]
     for (part, failed), (reason, extract) in product(zip(parts, known, strict=True), extractors):
@@ -243,6 +245,8 @@ def _judge(pipeline: Pipeline, parts: list[Examples], letters: FirstLetters) -> 
             if isinstance(extract, TargetExtractor)
             else extract(part.columns)
         )
+        if isinstance(found, TargetLabels) and valued is not None:
+            found.wrong.update(valued(part.columns, found.words).wrong)
         if isinstance(found, Weights):
             rates.append(np.stack([part.label, found.values[:, 1]]))
         elif isinstance(found, TargetLabels):

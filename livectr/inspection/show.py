@@ -100,7 +100,8 @@ def show_pipeline(
     for target in pipeline.targets:
         after = f", after a {target.after}" if target.after else ""
         of = joined[target.name] if target.label is None else target.label
-        console.print(f"target   {target.name}: {of}{after}", highlight=False)
+        worth = "" if target.value is None else f"; worth {target.value} ({target.values})"
+        console.print(f"target   {target.name}: {of}{after}{worth}", highlight=False)
     if pipeline.value is not None:
         console.print(f"value    {pipeline.value}", highlight=False)
     if pipeline.challengers:

@@ -39,6 +39,7 @@ from livectr.models.base import CTRModel
 from livectr.models.configs import head_roles, model_configs
 from livectr.models.embedding import SubModel, SubNetwork
 from livectr.models.inputs import Gathered, Gathers, Ragged
+from livectr.models.lognormal import expected
 from livectr.models.multi_task import TaskModel, WholeTask, role_of_row
 from livectr.models.roles import role_slices, row_segments
 from livectr.models.two_tower import TwoTowerModel
@@ -86,7 +87,8 @@ def score(
         content: name of a content → folder of its features; by default the folder beside the checkpoint. Ids
             that are in none get the learned "absent" vector.
         target: name of a target, whose probability is predicted in place of the click's.
-        value: predict the expected value, by the pipeline's `value`; the rows have the columns that it reads.
+        value: predict the expected value in place of the probability: of an impression, by the pipeline's
+            `value`, whose columns the rows have; with a target, what it is worth, given that it comes.
 
     Returns:
         float64[n] in the order of the rows: probabilities between 0 and 1, or values.
@@ -104,18 +106,23 @@ def score(
         raise ConfigError(
             f"score: {target!r} is no target of the pipeline; it has {', '.join(names) or 'none'}"
         )
-    if value and (pipeline.worths is None or target is not None):
-        what = "the pipeline has no value" if pipeline.worths is None else "a target has no value of its own"
-        raise ConfigError(f"score: {what}; leave value= out")
+    valued = [each.name for each in pipeline.valued]
+    if value and target is None and pipeline.worths is None:
+        raise ConfigError("score: the pipeline has no value; leave value= out")
+    if value and target is not None and target not in valued:
+        raise ConfigError(
+            f"score: value=True is for a target with values, not {target!r}; the pipeline has "
+            f"{', '.join(valued) or 'none'}"
+        )
     with open_checkpoint(checkpoint, pipeline) as restored:
         read = pipeline.priced if value else pipeline
         columns = root_columns(read, rows, {**counted_rows(pipeline, restored), **(tables or {})})
         scorer = CheckpointScorer(
             pipeline, restored, {name: Path(path) for name, path in (content or {}).items()}
         )
-    if value:
-        return scorer.value(columns)
-    return scorer.pctr(columns) if target is None else scorer.probability(columns, target)
+    if target is None:
+        return scorer.value(columns) if value else scorer.pctr(columns)
+    return scorer.expected(columns, target) if value else scorer.probability(columns, target)
 
 
 class CheckpointScorer:
@@ -156,7 +163,7 @@ class CheckpointScorer:
         self._heads = head_roles(pipeline.rank) if self.champion == ROLE else ()
         roles = self._heads or (self.champion,)
         self.targets, self._worths = pipeline.targets, pipeline.worths
-        roles += tuple(target.role for target in self.targets)
+        roles += tuple(role for target in self.targets for role in target.roles)
         roles += (PRERANK,) if prerank and PRERANK in configs else ()
         kept = {role.partition(".")[0] for role in roles}
         layout = values_only(row_segments(configs), kept, pipeline.row_values)
@@ -233,6 +240,24 @@ class CheckpointScorer:
             own = self.logits(features, target.role)
             found[place] = own if target.after is None else after_click(click, own)
         return found
+
+    def values(self, features: Features) -> dict[str, F64]:
+        """Name of a target with values → expected values f64[B] of B rows, given that it comes."""
+        found: dict[str, F64] = {}
+        for target in self.targets:
+            if target.value_roles:
+                heads = [torch.from_numpy(self.logits(features, role)) for role in target.value_roles]
+                found[target.name] = expected(*heads).numpy()
+        return found
+
+    def expected(self, columns: pa.RecordBatch, target: str) -> F64:
+        """Expected values float64[n] of a target, given that it comes, of rows of the plan's roots."""
+        parts = [
+            self.values(features)[target]
+            for features in extracted(self._plan, columns, self.statistics)
+            if features.rows
+        ]
+        return np.concatenate([*parts, np.empty(0)])
 
     def column_logits(self, columns: pa.RecordBatch) -> F64:
         """Calibrated logits float64[n] of rows of the plan's roots; see `logits`."""

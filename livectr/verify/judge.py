@@ -40,6 +40,7 @@ class Answer:
         values: f64[n] in the order of the candidates: pCTR, or the scores of pre-rank. NaN: the reply leaves
             the candidate out, or is no answer to the request.
         targets: f64[T, n], probabilities of the targets in the same order; T is 0 for pre-rank.
+        target_values: f64[V, n], expected values of targets that have some.
         worth: f64[n], expected values of the candidates, of rank; None: the pipeline has no value.
     """
 
@@ -48,12 +49,18 @@ class Answer:
     version: int
     values: F64
     targets: F64
+    target_values: F64
     worth: F64 | None = None
 
     @property
     def all(self) -> F64:
-        """f64[1 + T, n], of the click or pre-rank, then of the targets."""
-        return np.concatenate([self.values[None], self.targets])
+        """f64[1 + T + V, n], of the click or pre-rank, then of the targets, then of their values."""
+        return np.concatenate([self.values[None], self.targets, self.target_values])
+
+    @property
+    def rates(self) -> int:
+        """Rows of `all` that are no values."""
+        return 1 + len(self.targets)
 
 
 @dataclass(frozen=True)
@@ -91,15 +98,19 @@ def answer_of(request: Request, names: Names, reply: Any) -> Answer:
         values[index] = found
     of = [] if request.kind == PRERANK else reply.targets
     targets = np.full((len(of), len(request)), np.nan)
-    for row, one in zip(targets, of, strict=True):
-        if ordered and len(one.probability) == len(index):
-            row[index] = one.probability
+    with_values = [one for one in of if one.value]
+    target_values = np.full((len(with_values), len(request)), np.nan)
+    given = [*((row, one.probability) for row, one in zip(targets, of, strict=True))]
+    given += [(row, one.value) for row, one in zip(target_values, with_values, strict=True)]
+    for row, numbers in given:
+        if ordered and len(numbers) == len(index):
+            row[index] = numbers
     worth = None
     if valued and request.kind != PRERANK:
         worth = np.full(len(request), np.nan)
         if ordered:
             worth[index] = keys
-    return Answer(request, names, reply.version, values, targets, worth)
+    return Answer(request, names, reply.version, values, targets, target_values, worth)
 
 
 class Judge:
@@ -151,8 +162,11 @@ class Judge:
 
     def _judgement(self, answer: Answer, logits: F64, different: Bools, unsure: Bools) -> Judgement:
         values, seen = self._values(answer, logits), ~unsure
-        scores = answer.all if answer.request.kind == PRERANK else _logit(answer.all)
+        rates, scores = answer.rates, answer.all
+        if answer.request.kind != PRERANK:
+            scores = np.concatenate([_logit(scores[:rates]), np.log(scores[rates:])])
         apart = np.abs(np.stack([values - answer.all, logits - scores]))[:, :, seen]
+        apart[0, rates:] /= np.maximum(1.0, np.abs(values[rates:, seen]))
         most = apart.max(axis=(1, 2), initial=0.0)  # NaN where a reply was no answer
         return Judgement(answer, values[0], different, unsure, float(most[0]), float(most[1]))
 
@@ -178,11 +192,13 @@ class Judge:
         return total
 
     def _values(self, answer: Answer, logits: F64) -> F64:
-        values: F64 = logits if answer.request.kind == PRERANK else 1.0 / (1.0 + np.exp(-logits))
-        return values
+        if answer.request.kind == PRERANK:
+            return logits
+        rates = answer.rates
+        return np.concatenate([1.0 / (1.0 + np.exp(-logits[:rates])), np.exp(logits[rates:])])
 
     def _logits(self, answers: Sequence[Answer], values: Values) -> list[F64]:
-        """Logits f64[1 + T, n] of each answer's request by the checkpoint."""
+        """Logits f64[1 + T + V, n] of each answer's request by the checkpoint; of values their logarithms."""
         found: dict[int, F64] = {}
         for kind in {answer.request.kind for answer in answers}:
             places = [i for i, answer in enumerate(answers) if answer.request.kind == kind]
@@ -200,14 +216,15 @@ class Judge:
         return [found[i] for i in range(len(answers))]
 
     def _score(self, columns: pa.Table, kind: str, items: I64 | None) -> F64:
-        """Logits f64[1 + T, n] of rows, at least one, of pre-rank with items' keys i64[n]; counts keys."""
+        """`_logits` of rows, at least one, of pre-rank with items' keys i64[n]; counts keys."""
         plan, scorer = self._pipeline.plan, self._scorer
         (batch,) = columns.combine_chunks().to_batches()
         parts, done = [], 0
         for features in extracted(plan, batch, scorer.statistics):
             if items is None:
                 click = scorer.calibrated(features, scorer.logits(features))
-                logits = np.concatenate([click[None], scorer.target_logits(features, click)])
+                worths = [np.log(value)[None] for value in scorer.values(features).values()]
+                logits = np.concatenate([click[None], scorer.target_logits(features, click), *worths])
             else:
                 ranked = scorer.prerank_logits(features, items[done : done + features.rows])
                 logits = ranked.astype(np.float64)[None]

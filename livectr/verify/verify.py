@@ -114,7 +114,7 @@ class _Verification:
         self._report = Report(options.tolerance)
         self._limit = time.monotonic() + options.wait_s
         self._ttl_s = min(server.lookup_ttl_ms / 1000, PUSH_S) + _TTL_SLACK_S
-        self._pipeline = options.pipeline.valued
+        self._pipeline = options.pipeline.with_worths
         self._live = LiveInputs(self._pipeline, options.redis, options.namespace)
         self._vectors = PublishedVectors(options.pipeline, options.redis, options.namespace)
         requests = self._requests(server)

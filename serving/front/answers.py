@@ -12,7 +12,7 @@ Row = dict[str, Any]
 
 
 def ranked(answer: pb.RankResponse, candidates: Mapping[str, Sequence[Any]]) -> list[Row]:
-    """Candidates, best first: columns, pCTR, expected revenue, value, and probabilities of targets."""
+    """Candidates, best first: columns, pCTR, revenue, value, and probabilities and values of targets."""
     return [
         {
             **{n: values[i] for n, values in candidates.items()},
@@ -20,6 +20,7 @@ def ranked(answer: pb.RankResponse, candidates: Mapping[str, Sequence[Any]]) -> 
             "ecpm": ecpm,
             **_value(answer, place),
             **{f"p_{target.name}": target.probability[place] for target in answer.targets},
+            **{f"value_{target.name}": target.value[place] for target in answer.targets if target.value},
         }
         for place, (i, pctr, ecpm) in enumerate(zip(answer.index, answer.pctr, answer.ecpm, strict=True))
     ]

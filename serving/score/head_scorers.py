@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.request.score import Heads
 from livectr.models.configs import head_roles
 from livectr.models.forward import ItemFeatures
+from livectr.models.lognormal import expected
 from livectr.serving.score.inputs import FieldVectors, Lists, ModelInputs
 from livectr.serving.score.plan_stages import FieldOrder
 from livectr.serving.score.rank_scorer import RankScorer
@@ -80,8 +82,10 @@ class TargetScorer(HeadScorer):
     """Click model of a version, and heads of targets beside the click."""
 
     def __init__(self, pipeline: Pipeline, dense: Mapping[str, Tensor]) -> None:
-        super().__init__(pipeline, dense, "rank", [target.role for target in pipeline.targets])
-        self._targets, self.other_count = pipeline.targets, len(pipeline.targets)
+        roles = [role for target in pipeline.targets for role in target.roles]
+        super().__init__(pipeline, dense, "rank", roles)
+        self._targets, self.other_count = pipeline.targets, len(roles)
+        self._place = {role: place for place, role in enumerate(roles)}
 
     def others_of(self, inputs: ModelInputs) -> F32:
         """See `RankScorer.others_of`."""
@@ -90,9 +94,22 @@ class TargetScorer(HeadScorer):
     def targets(self, others: F32, click: F32, lines: tuple[F32, F32] | None) -> dict[str, F64]:
         """See `RankScorer.targets`."""
         return {
-            target.name: probability(own, click, lines, after=target.after is not None)
-            for target, own in zip(self._targets, others, strict=True)
+            target.name: probability(
+                others[self._place[target.role]], click, lines, after=target.after is not None
+            )
+            for target in self._targets
         }
+
+    def values(self, others: F32) -> dict[str, F64]:
+        """See `RankScorer.values`."""
+        found: dict[str, F64] = {}
+        for target in self._targets:
+            if target.value_roles:
+                location, spread, *paid = (
+                    torch.from_numpy(others[self._place[role]]) for role in target.value_roles
+                )
+                found[target.name] = expected(location, spread, *paid).numpy()
+        return found
 
 
 def scorer_of(

@@ -54,6 +54,7 @@ F64 = npt.NDArray[np.float64]
 
 ROLE = "rank"
 _NO_LOGITS: F32 = np.empty(0, np.float32)
+_NO_VALUES: F64 = np.empty(0)
 _RANKED = [
     pb.RankResponse.DESCRIPTOR.fields_by_name[name].number for name in ("index", "pctr", "ecpm", "value")
 ]
@@ -93,6 +94,7 @@ class RankScores(NamedTuple):
         total: sum of these probabilities.
         lines: scale and shift f32[n] of the logits' calibration; None: they are not calibrated.
         targets: name of a target → probabilities f64[n].
+        values: name of a target → expected values f64[n], given that it comes.
     """
 
     version: int
@@ -107,6 +109,7 @@ class RankScores(NamedTuple):
     lines: tuple[F32, F32] | None = None
     features: SharedFeatures | None = None
     targets: Mapping[str, F64] = MappingProxyType({})
+    values: Mapping[str, F64] = MappingProxyType({})
 
     @property
     def pctr(self) -> F64:
@@ -260,7 +263,9 @@ class Ranker:
         logits, lines = (
             (_NO_LOGITS, None) if bids and not (logged or count) else (scored.logits, scored.lines)
         )
-        targets = scorer.targets(scored.others(count), logits, lines) if count else {}
+        others = scored.others(count) if count else None
+        targets = {} if others is None else scorer.targets(others, logits, lines)
+        values = {} if others is None else scorer.values(others)
         features = run.features() if logged else None
         if self.plain is not None and bids and select is None and isinstance(query.columns, Request):
             self.plain.offer(query.columns, lookup, scorer, plan, run, items)
@@ -269,7 +274,7 @@ class Ranker:
         complete, size = complete and lookup.complete and read, query.columns.size
         known = version.manifest.version, scorer.name, size, logits, complete, None
         packed = reply, scored.counts, scored.words.total
-        return RankScores(*known, *packed, lines, features, targets)
+        return RankScores(*known, *packed, lines, features, targets, values)
 
     def _in_stages(self, lookup: VersionLookup, query: RankQuery, call: RequestCall) -> RankScores:
         """Score with inputs that are explained, or by a model of which torch computes a part; as `scores`."""
@@ -281,9 +286,10 @@ class Ranker:
         call.read_live(inputs.read_at, lookup.version.manifest.created_ms)
         complete = inputs.complete and lookup.complete
         lines = scorer.lines(*plan.ordered(inputs.features))
-        targets = scorer.targets(scorer.others_of(inputs), logits, lines)
+        others = scorer.others_of(inputs)
+        targets, values = scorer.targets(others, logits, lines), scorer.values(others)
         known = lookup.version.number, scorer.name, len(logits), logits, complete, inputs
-        return RankScores(*known, lines=lines, features=inputs.features, targets=targets)
+        return RankScores(*known, lines=lines, features=inputs.features, targets=targets, values=values)
 
     def close(self) -> None:
         """Write what is left of the served log."""
@@ -329,7 +335,10 @@ class Ranker:
         if scores.targets:
             best = _best(_values(request, scores, worths))
             for name, probability in scores.targets.items():
-                message.targets.add(name=name, probability=probability[best])
+                value = scores.values.get(name, _NO_VALUES)
+                message.targets.add(
+                    name=name, probability=probability[best], value=value[best] if len(value) else ()
+                )
         if not scores.complete or (worths is not None and not worths.complete):
             mark_degraded(message, ROLE, self._follower.reader.problem)
         return Reply(message, fields)

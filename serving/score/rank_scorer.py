@@ -100,7 +100,7 @@ class RankScorer(Snapshots[Snapshot]):
         self._segment = pipeline.segment_field
 
     def others_of(self, inputs: ModelInputs) -> F32:
-        """Logits f32[T, B] of the heads of T targets."""
+        """Logits f32[T, B] of the T heads of targets."""
         return np.empty((0, len(inputs.dense)), np.float32)
 
     def targets(self, others: F32, click: F32, lines: tuple[F32, F32] | None) -> dict[str, F64]:
@@ -110,6 +110,14 @@ class RankScorer(Snapshots[Snapshot]):
             others: logits f32[T, B] of the targets' heads.
             click: logits f32[B] of `logits`.
             lines: scale and shift f32[B] of their calibration; None: they are not calibrated.
+        """
+        return {}
+
+    def values(self, others: F32) -> dict[str, F64]:
+        """Name of a target with values → expected values f64[B] of B rows, given that it comes.
+
+        Args:
+            others: logits f32[T, B] of the targets' heads.
         """
         return {}
 

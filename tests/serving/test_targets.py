@@ -57,10 +57,13 @@ def test_replies_have_the_probabilities_of_the_checkpoints_heads(
     order, seen = (np.array(one.probability) for one in reply.targets)
     assert (order < np.array(reply.pctr)).all() and (seen > 0).all() and (seen < 1).all()
     assert list(reply.index) != list(plain.index)
+    assert trained.report.values.keys() == {"order", "seen"}
+    for one in reply.targets:
+        assert len(one.value) == len(ADS) and min(one.value) > 0
     for one, bid in zip(plain.targets, reply.targets, strict=True):
-        by_candidate = np.empty((2, len(ADS)))
-        by_candidate[0, list(plain.index)] = one.probability
-        by_candidate[1, list(reply.index)] = bid.probability
+        by_candidate = np.empty((2, 2, len(ADS)))
+        by_candidate[0][:, list(plain.index)] = one.probability, one.value
+        by_candidate[1][:, list(reply.index)] = bid.probability, bid.value
         np.testing.assert_array_equal(*by_candidate)
     words = ["--server", app.server.address, "--redis", redis_url, "--requests", "6", "--json"]
     words += ["--pipeline", str(file.__file__), "--checkpoint", str(tmp_path / "checkpoint")]
@@ -69,6 +72,9 @@ def test_replies_have_the_probabilities_of_the_checkpoints_heads(
     assert facts["equal"] == 12 and facts["largest_pctr_difference"] < 1e-5
     monkeypatch.setattr("livectr.library.scoring.after_click", lambda click, own: own.astype(np.float64))
     assert main(["query", "verify", *words]) == 1  # replies of targets are compared
+    monkeypatch.undo()
+    monkeypatch.setattr("livectr.library.scoring.expected", lambda *heads: heads[0].double().exp())
+    assert main(["query", "verify", *words]) == 1  # and values
 
 
 def test_probabilities_of_extreme_logits() -> None:

@@ -40,9 +40,14 @@ def shop(rank: ModelConfig | None = None, **changes: Any) -> Pipeline:
 
 
 def placed_shop(rank: ModelConfig | None = None) -> Pipeline:
-    """The shop with the bias of the place, which is a feature as well."""
+    """The shop with the bias of the place, which is a feature as well, and values of carts and orders."""
     whole = shop(rank)
-    return replace(whole, position_bias=whole.log.place)
+    log = whole.log
+    targets = [
+        Target("cart", value=log.ad % 3, values="ziln"),
+        Target("order", after="click", value=log.ad * 0.5 + log.place + 1),
+    ]
+    return replace(whole, position_bias=log.place, targets=targets)
 
 
 def shop_log(rows: int) -> dict[str, Rows]:

@@ -22,6 +22,8 @@ from livectr.ingest.language.targets import Target
 from livectr.ingest.materialized.features import MaterializedFeatures
 from livectr.models import LR, DeepFM, ModelConfig
 from livectr.system.errors import ConfigError
+from livectr.trainer.checkpoint.manifest import newest_manifest
+from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.quality.metrics import calibration
 from livectr.trainer.quality.predictions import UNKNOWN, quality_of, read_predictions, read_records
 from livectr.trainer.run import TrainOptions, train
@@ -33,6 +35,13 @@ from tests.trainer.run_result import Result, assert_same
 
 ROWS = 6_000
 ROLES = {"carts": "rank.cart.label", "clicks": "label", "orders": "rank.order.label"}
+
+
+def parts_of(root: Path, kind: str) -> dict[str, Any]:
+    """State of a part in the newest generation."""
+    manifest = newest_manifest(root)
+    assert manifest is not None
+    return Restored(root, manifest).state(kind)
 
 
 @pytest.mark.parametrize("model", [LR(), DeepFM(dim=4, hidden=(8,))])
@@ -99,6 +108,12 @@ def test_ranks_that_are_killed_end_as_one_that_was_not(tmp_path: Path) -> None:
     assert two.step == unbroken.step
     for name in (*ROLES.values(), "instance", "time_ms"):
         assert (two.predictions[name] == unbroken.predictions[name]).all(), name
+    for kind in ("position", "values"):
+        whole, same, near = (parts_of(tmp_path / name, kind) for name in ("unbroken", "one", "two"))
+        assert whole
+        for name, array in whole.items():
+            assert same[name].tobytes() == array.tobytes(), name
+            np.testing.assert_allclose(near[name], array, rtol=1e-2, atol=1e-2)
     for name in ("rank", "rank.cart", "rank.order"):
         np.testing.assert_allclose(two.predictions[name], unbroken.predictions[name], atol=2e-3)
     (tmp_path / "pipeline.py").write_text(

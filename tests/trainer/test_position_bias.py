@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 import livectr
+from livectr import Target
 from livectr.check.rules import DOUBTFUL, findings
 from livectr.check.sample import read_sample
 from livectr.ingest.language.calibration import Calibration
@@ -140,6 +142,33 @@ def test_rows_without_a_place_go_to_the_dead_letters(tmp_path: Path) -> None:
     found = {one.what: one for one in findings(both, read_sample(both, source, 400))}
     assert found["position"].mark == DOUBTFUL and "is read by at, too" in found["position"].found
     assert found["dead letters, bad_position"].mark == DOUBTFUL
+
+
+def test_a_changed_pipeline_goes_on_with_the_curve(tmp_path: Path) -> None:
+    """Beside values, whose heads a pipeline may take up as well."""
+    log, _ = page(4_000)
+    rows = [
+        {name: of.item() for name, of in zip(log, row, strict=True)}
+        for row in zip(*log.values(), strict=True)
+    ]
+    (tmp_path / "shown").mkdir()
+    (tmp_path / "shown" / "00000.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    old = pipeline_of(LR(), position_bias=LOG.place)
+    new = replace(old, targets=[Target("low", LOG.place > 3, value=LOG.place)])
+    newer = replace(new, sparse={"ad": LOG.ad, "user": LOG.user})
+    curves: list[dict[str, float]] = []
+    before: dict[str, Any] = {}
+    for number, (pipeline, steps) in enumerate(((old, 40), (new, 41), (newer, 60))):
+        options: dict[str, Any] = dict(
+            batch_size=64, batch_ramp=0, until_end=True, threads=1, max_steps=steps
+        )
+        root = str(tmp_path / f"run{number}")
+        report = train(pipeline, TrainOptions(f"file:{tmp_path}", checkpoint=root, **options, **before))
+        curves.append(report.position_bias["rank"])
+        before = dict(warm_start=root, warm_parts="run")
+    assert max(abs(curves[0][at] - curves[1][at]) for at in curves[0]) < 0.05 < 0.5 - curves[0]["6"]
+    found = report.values["low"]
+    assert (found["examples"] or 0) > 100 and found["calibration"] == pytest.approx(1, abs=0.5)
 
 
 @pytest.mark.parametrize(

@@ -68,16 +68,21 @@ from livectr.trainer.content.ams import PREFIX as CONTENT
 from livectr.trainer.delayed.heads import PREFIX
 from livectr.trainer.des.biases import BIASES_TRAINED_KEY, SURE_KEY
 from livectr.trainer.des.from_zero import from_zero_state, saved_from_zero
+from livectr.trainer.position_bias import PositionBias
 from livectr.trainer.quality.calibrator import Calibrator
 from livectr.trainer.quality.champion import CONTEST, champion_of
 from livectr.trainer.quality.final_labels import FinalLabels
 from livectr.trainer.quality.hedger import Hedger
 from livectr.trainer.quality.monitor import Monitor
+from livectr.trainer.quality.values import ValueQuality
 from livectr.trainer.stream.counters import CountersPart
 from livectr.trainer.tables.policies import Policies, State
 
 LOG = logging.getLogger(__name__)
-AS_THEY_ARE = ("known", "histories", "rows", "items", "gate", Monitor.kind, CountersPart.kind)
+AS_THEY_ARE = (
+    *("known", "histories", "rows", "items", "gate", Monitor.kind, CountersPart.kind),
+    *(PositionBias.kind, ValueQuality.kind),
+)
 """Kinds of files that a changed pipeline reads as they are."""
 OF_EACH_MODEL = (FinalLabels.kind, CONTEST, Calibrator.kind, Hedger.kind)
 """Kinds of files with a value for each model."""

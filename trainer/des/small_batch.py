@@ -133,7 +133,9 @@ class SmallBatches:
         networks = {
             role: network
             for role, model in models.items()
-            if not spec.gathers[role] and (network := _network(model, fields, routed.dense)) is not None
+            if role not in spec.values
+            and not spec.gathers[role]
+            and (network := _network(model, fields, routed.dense)) is not None
         }
         if not networks:
             return None

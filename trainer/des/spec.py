@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from livectr.ingest.common_features import Common
@@ -11,6 +11,7 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.table.layout import RowLayout
 from livectr.kernels.table.rows import row_layout
 from livectr.models.base import ModelConfig
+from livectr.models.configs import regressions
 from livectr.models.inputs import Gathers
 from livectr.models.roles import role_slices, row_segments
 from livectr.trainer.placement.placement import FieldPlacement, place
@@ -32,6 +33,7 @@ class StepSpec:
         settings: how a step is run.
         seed: of initial rows and parameters.
         rank: this rank.
+        values: role → head of values that is no probability (models.lognormal).
     """
 
     configs: Mapping[str, ModelConfig]
@@ -44,6 +46,7 @@ class StepSpec:
     settings: StepSettings
     seed: int
     rank: int
+    values: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
     def of(
@@ -67,8 +70,8 @@ class StepSpec:
             rank: this rank.
             world: N ranks.
         """
-        fields = tuple(field.name for field in pipeline.fields)
-        table_of = tuple(field.table for field in pipeline.fields)
+        fields = tuple(each.name for each in pipeline.fields)
+        table_of = tuple(each.table for each in pipeline.fields)
         return StepSpec(
             configs=configs,
             fields=fields,
@@ -80,6 +83,7 @@ class StepSpec:
             settings=settings,
             seed=seed,
             rank=rank,
+            values={role: head for role, head in regressions(pipeline).items() if role in configs},
         )
 
     @cached_property

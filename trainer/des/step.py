@@ -32,6 +32,7 @@ import logging
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -76,6 +77,7 @@ from livectr.trainer.des.small_batch import MOST, Others, SmallBatches, Taught
 from livectr.trainer.des.small_blocks import SmallBlocks
 from livectr.trainer.des.spec import StepSpec
 from livectr.trainer.des.strategy import Strategy
+from livectr.trainer.des.values import ValueHeads
 from livectr.trainer.host_copies import HostCopies, to_device
 from livectr.trainer.placement.placement import FieldPlacement
 from livectr.trainer.step_settings import FieldExchange, StepSettings
@@ -156,8 +158,9 @@ class DesStep:
         self.storage = RankTables(names, spec.layout, seed, tier, pipeline.table_policies, self.device)
         self.tables = self.storage.tables
         self.front = self.storage.front([(spec.fields[f], spec.table_of[f]) for f in spec.held])
+        self._values = ValueHeads(spec.values)
         self._online = OnlineOrders(
-            spec.configs,
+            {role: config for role, config in spec.configs.items() if role not in self._values},
             dict(zip(spec.fields, spec.table_of, strict=True)),
             spec.placement,
             len(spec.fields) + len(spec.dense_names),
@@ -412,14 +415,23 @@ class DesStep:
         scores = strategy.scores(every, batch)
         # 3 logits → gradients
         lessons = self._lessons(scores()[0], teach) if teach is not None else None
+        begun: dict[str, float] = {}
+        if self._values and lessons is not None:
+            values_of = {role: int(np.count_nonzero(lessons[role].weight)) for role in self.spec.values}
+            lessons, begun = self._values.begin(lessons, self.models, self._sure)
         passed, online = None, prepared.online
         still = self._online.with_bias if online is not None else frozenset[str]()
-        shift, sure = self._shifts(scores, lessons, still)
+        shift, sure = self._shifts(scores, lessons, still, begun)
+        if self._values and lessons is not None:
+            sure |= {role: self._sure[role] + count for role, count in values_of.items()}
         if online is not None:
             passed = self._online.learn(online, reading.host, scores()[0], dense.steps, shift, lessons)
             logits = passed.moved(logits, sum(batch.rows[: self.rank]))
         own = own_lessons(lessons or {}, batch.rows, self.rank, len(label), self.device)
-        losses += [self._loss(z + shift[role], own.get(role, label)) for role, z in logits.items()]
+        losses += [
+            self._values.losses.get(role, self._loss)(z + shift[role], own.get(role, label))
+            for role, z in logits.items()
+        ]
         torch.stack(losses).sum().backward()  # type: ignore[no-untyped-call]
         # 4 gradients → rows by the sum, networks by the mean, if they are finite on all ranks
         sums, largest = torch.stack([*leaves.sums(), *dense.sums()]), self._largest(batch, models)
@@ -469,7 +481,8 @@ class DesStep:
         else:
             self._skip(shift, all_logits)
         self.storage.evict()
-        return StepResult(all_logits, labels, loss_of(all_logits, labels, shift), batch.rows)
+        measured = {role: z for role, z in all_logits.items() if role not in self._values}
+        return StepResult(all_logits, labels, loss_of(measured, labels, shift), batch.rows)
 
     def _learn_small(
         self, small: SmallBatches, prepared: PreparedBatch, batch: GlobalBatch, teach: Teach | None
@@ -598,7 +611,10 @@ class DesStep:
         sure: Mapping[str, int],
     ) -> dict[str, float]:
         """Curvature of each role for its bias (`DenseAdam.step`); lessons add their `inertia`."""
-        found, held = curvatures(logits, shift, lessons), self._inertia(lessons, sure)
+        rates = {role: z for role, z in logits.items() if role not in self._values}
+        found, held = curvatures(rates, shift, lessons), self._inertia(lessons, sure)
+        if self._values and lessons is not None:
+            found |= self._values.curvatures(logits, shift, lessons)
         return {role: curvature + held[role] for role, curvature in found.items()}
 
     def _inertia(self, lessons: Mapping[str, Lesson] | None, sure: Mapping[str, int]) -> dict[str, float]:
@@ -613,11 +629,14 @@ class DesStep:
         scores: Callable[[], tuple[dict[str, F32], F32]],
         lessons: Mapping[str, Lesson] | None,
         still: frozenset[str],
+        begun: Mapping[str, float] = MappingProxyType({}),
     ) -> tuple[dict[str, float], dict[str, int]]:
         """Move the biases before a batch is learned; returns role → shift, and role → sure labels so far.
 
         still: roles whose bias learns the batch example by example, from the first label on.
+        begun: role → shift of the heads of values that begin.
         """
+        still = still | self.spec.values.keys()
         shift, sure = dict.fromkeys(self.models, 0.0), dict(self._sure)
         first = not (self.dense.steps or self._biases_trained)
         if first:
@@ -633,7 +652,8 @@ class DesStep:
             moved, count = fitted_shift(self.models[role].bias.item(), lesson, sure[role])
             shift[role] = shift[role] if first else moved
             sure[role] += count
-        if first or (lessons and (self._late or self._again)):
+        shift |= begun
+        if first or begun or (lessons and (self._late or self._again)):
             move_biases(self.models, shift)
         return shift, sure
 
@@ -719,7 +739,7 @@ class DesStep:
             state |= exchange_state(self.route.field_exchange, self.spec.placement.world)
         if self.rank == 0 and self._biases_trained and not self.dense.steps:
             state[BIASES_TRAINED_KEY] = torch.tensor(1)
-        if self.rank == 0 and (self._late or self._again):
+        if self.rank == 0 and (self._late or self._again or self._values):
             state |= {SURE_KEY + role: torch.tensor(seen) for role, seen in self._sure.items()}
         return state | (from_zero_state(self._from_zero) if self.rank == 0 else {})
 
@@ -737,7 +757,8 @@ class DesStep:
             self._route_by(saved)
             self.choice.restored(self.route, saved)
         self._biases_trained = BIASES_TRAINED_KEY in state
-        self._sure = {role: int(state.get(SURE_KEY + role, ENOUGH)) for role in self._sure}
+        known = {role: 0 if role in self._values else ENOUGH for role in self._sure}
+        self._sure = {role: int(state.get(SURE_KEY + role, known[role])) for role in self._sure}
         self._from_zero = saved_from_zero(state)
         start_at_zero(self.tables, self._from_zero)
         self.dense.load(state)
@@ -757,5 +778,6 @@ class DesStep:
         self._biases_trained = trained
         self.dense.start_from(weights)
         if trained:
-            self._sure = dict.fromkeys(self._sure, ENOUGH)
+            new = {role for role in self.spec.values if f"{role}.bias" not in weights}
+            self._sure = {role: 0 if role in new else ENOUGH for role in self._sure}
             self.dense.trust_biases()

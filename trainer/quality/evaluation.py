@@ -27,6 +27,7 @@ from livectr.trainer.quality.hedger import Hedger
 from livectr.trainer.quality.predictions import CALIBRATED, Records, records, roles_of
 from livectr.trainer.quality.scales import Scales
 from livectr.trainer.quality.seen import NOT_COUNTED, ItemCounts
+from livectr.trainer.quality.values import ValueQuality
 from livectr.trainer.stream.feed import Batch
 
 
@@ -45,6 +46,7 @@ class Evaluation:
         targets: labels beside the click, in the order of a batch's.
         worths: labels that have a worth, in the order of a batch's.
         leaves_ms: time after which an impression is an example.
+        values: measures predicted values; None: no target has some.
     """
 
     parts: Sequence[Part]
@@ -57,6 +59,7 @@ class Evaluation:
     targets: Sequence[Target] = ()
     leaves_ms: int = 0
     worths: Sequence[str] = ()
+    values: ValueQuality | None = None
 
     @property
     def by_step(self) -> bool:
@@ -85,7 +88,7 @@ class Evaluation:
             result: scores of the batch before it was learned.
             step: number of the step that has learned it.
         """
-        logits = {role: z[batch.sequence] for role, z in result.logits.items()}
+        logits = self._measured(batch, result)
         label, segment = result.label[batch.sequence], batch.segment
         weight = None if batch.weights is None else counts_of(batch.weights[batch.sequence], label)
         if segment is None and self.calibrator is not None:
@@ -121,7 +124,7 @@ class Evaluation:
         """
         if not len(batch):
             return
-        logits = {role: z[batch.sequence] for role, z in result.logits.items()}
+        logits = self._measured(batch, result)
         unknown = np.full(len(batch), np.nan, np.float32)
         weight = None if batch.weights is None else counts_of(batch.weights[batch.sequence], unknown)
         scored = records(
@@ -141,6 +144,13 @@ class Evaluation:
         again = Scored(scored, of, step, self.champion, at_ms=batch.order - self.leaves_ms)
         for part in self.parts:
             part.measure_again(again)
+
+    def _measured(self, batch: Batch, result: StepResult) -> dict[str, F32]:
+        """Logits f32[B] of probabilities by role, in the global sequence; values are measured."""
+        if self.values is not None:
+            self.values.add(batch, result.logits)
+        others = {role for target in self.targets for role in target.value_roles}
+        return {role: z[batch.sequence] for role, z in result.logits.items() if role not in others}
 
     def _came(self, batch: Batch) -> dict[str, F32]:
         """Role of each target → its labels f32[B], in the global sequence; NaN: not known."""

@@ -37,6 +37,7 @@ from livectr.ingest.dead_letters.letters import EXAMPLE, DeadLetters, Reason
 from livectr.ingest.extract.position import PlaceExtractor, Places
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.extract.targets import TargetExtractor, TargetLabels
+from livectr.ingest.extract.values import TargetValues, ValueExtractor
 from livectr.ingest.extract.weights import WeightExtractor, Weights
 from livectr.ingest.extract.worths import WorthExtractor
 from livectr.ingest.join.counters import Together
@@ -83,6 +84,8 @@ class Batch:
             None: there are none.
         worths: f32[B, L], worths of the labels of the pipeline's value, in the global sequence; None: it has
             none.
+        values: f32[B, V], values of the V targets that have some, of all rows, rank-major; NaN: it did not
+            come, or is not known. None: there are none.
         cut: int64[P], number of examples of the cut of each batch, those that could not be extracted
             included; without finals.
         bounds: int64[P + 1], bounds of the P batches of a block, whose rows are in the global sequence; None:
@@ -106,6 +109,7 @@ class Batch:
     targets: F32 | None = None
     worths: F32 | None = None
     places: I64 | None = None
+    values: F32 | None = None
 
     def __len__(self) -> int:
         return len(self.sequence)
@@ -130,6 +134,7 @@ class Batch:
                 targets=None if self.targets is None else self.targets[rows],
                 worths=None if self.worths is None else self.worths[rows],
                 places=None if self.places is None else self.places[rows],
+                values=None if self.values is None else self.values[rows],
                 **{name: getattr(self, name)[rows] for name in IDS},
             )
 
@@ -175,6 +180,7 @@ class Batch:
             targets=None if self.targets is None else self.targets[stays],
             worths=None if self.worths is None else self.worths[left],
             places=None if self.places is None else self.places[stays],
+            values=None if self.values is None else self.values[stays],
             **{name: getattr(self, name)[left] for name in IDS},
         )
 
@@ -188,6 +194,7 @@ class _Computed:
     targets: TargetLabels | None
     places: Places | None
     worths: F32 | None
+    values: TargetValues | None
 
 
 @dataclass(frozen=True)
@@ -212,6 +219,7 @@ class Feed:
         targets: gives the labels of T targets; None: there are none.
         worths: gives the worths of the value's labels; None: the pipeline has no value.
         places: gives the places of rows; None: not known.
+        values: gives the values of targets; None: there are none.
 
     Attributes:
         statistics: of the plan, after the finished batches.
@@ -232,6 +240,7 @@ class Feed:
         targets: TargetExtractor | None = None,
         worths: WorthExtractor | None = None,
         places: PlaceExtractor | None = None,
+        values: ValueExtractor | None = None,
     ) -> None:
         if depth > 1 and statistics.nodes:
             raise ValueError("a batch is extracted with the statistics after the batch before it")
@@ -241,7 +250,7 @@ class Feed:
         self._control = control
         self._dead_letters = dead_letters
         self._segments, self._weights, self._targets = segments, weights, targets
-        self._worths, self._places = worths, places
+        self._worths, self._places, self._values = worths, places, values
         self._worker = ThreadPoolExecutor(depth, thread_name_prefix="extract")
         self._flights: deque[_Flight] = deque()
 
@@ -286,16 +295,17 @@ class Feed:
         with telemetry.EXTRACT_WAIT_SECONDS.time():
             computed = flight.computed.result()
         features, weights, targets = computed.features, computed.weights, computed.targets
-        places, worths = computed.places, computed.worths
+        places, worths, values = computed.places, computed.worths, computed.values
         own, cut = flight.own, flight.cut
         label = np.where(own.late, np.float32(LATE), own.label)
         wrong: dict[str, tuple[Reason, Mask]] = {}
-        for reason, values in (
+        for reason, found in (
             (Reason.BAD_WEIGHT, weights),
             (Reason.BAD_TARGET, targets),
+            (Reason.BAD_TARGET, values),
             (Reason.BAD_POSITION, places),
         ):
-            wrong |= {} if values is None else {what: (reason, rows) for what, rows in values.wrong.items()}
+            wrong |= {} if found is None else {what: (reason, rows) for what, rows in found.wrong.items()}
         failed = reduce(np.logical_or, (rows for _, rows in wrong.values()), features.failed)
         more: dict[str, I64] = {}
         if self._segments is not None:
@@ -308,6 +318,9 @@ class Feed:
             more["targets"] = targets.words
         if places is not None:
             more["places"] = places.numbers
+        for v in range(0 if values is None else values.numbers.shape[1]):
+            assert values is not None
+            more[f"value {v}"] = np.ascontiguousarray(values.numbers[:, v]).view(np.int32).astype(np.int64)
         words = _words(own, failed, [*more.values(), *features.observed])
         known = np.concatenate(self._control.gather_ragged(words, cut.counts))
         ok = known[:, 4] & FAILED == 0
@@ -354,6 +367,7 @@ class Feed:
             targets=labels,
             worths=worth,
             places=of_rows.get("places"),
+            values=_values(of_rows),
         )
 
     def close(self) -> None:
@@ -369,7 +383,10 @@ class Feed:
             targets = None if self._targets is None else self._targets(own.columns, own.final, own.words)
             worths = None if self._worths is None else self._worths(own.columns)
             places = None if self._places is None else self._places(own.columns)
-            return _Computed(extract(own, statistics), weights, targets, places, worths)
+            values = None
+            if self._values is not None and targets is not None:
+                values = self._values(own.columns, targets.words)
+            return _Computed(extract(own, statistics), weights, targets, places, worths, values)
 
     def _refuse(self, own: Examples, failed: Mask, wrong: Mapping[str, tuple[Reason, Mask]]) -> None:
         """Write dead letters for own rows that cannot be learned.
@@ -401,6 +418,16 @@ class Feed:
                 f"{own.order[row]})",
                 json.dumps(values, ensure_ascii=False, default=repr).encode("utf-8", "replace"),
             )
+
+
+def _values(of_rows: Mapping[str, I64]) -> F32 | None:
+    """Values f32[B, V], of words by name; None: there are none."""
+    found = [
+        words.astype(np.int32).view(np.float32)
+        for name, words in of_rows.items()
+        if name.startswith("value ")
+    ]
+    return np.stack(found, 1) if found else None
 
 
 def _up_to(chosen: Mask, bounds: I64) -> I64:

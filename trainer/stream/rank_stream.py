@@ -15,6 +15,7 @@ from livectr.ingest.dead_letters.letters import SPOOL, DeadLetters
 from livectr.ingest.extract.position import PlaceExtractor
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.extract.targets import TargetExtractor
+from livectr.ingest.extract.values import ValueExtractor
 from livectr.ingest.extract.weights import WeightExtractor
 from livectr.ingest.extract.worths import WorthExtractor
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
@@ -96,6 +97,7 @@ class RankStream:
             segments=partial(segments_of, field, Common.of(setup.pipeline)) if field is not None else None,
             weights=WeightExtractor(weights) if weights is not None else None,
             places=PlaceExtractor(setup.pipeline.shown) if setup.pipeline.shown is not None else None,
+            values=ValueExtractor(setup.pipeline.targets) if setup.pipeline.valued else None,
             targets=TargetExtractor(setup.pipeline.targets) if setup.pipeline.targets else None,
             worths=WorthExtractor(worths, worths.plan, worths.labels) if worths is not None else None,
         )

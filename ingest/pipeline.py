@@ -172,7 +172,7 @@ class Pipeline:
         _ = self.example_weights
         if self.shown is not None:
             check_beside(self.sampling, self.calibration, self.rank)
-        check_targets(self.targets, self.log, self.rank, self.challengers)
+        check_targets(self.targets, self.log, self.rank, self.challengers, positioned=self.shown is not None)
         _ = self.worths
         check_models(self.models, self.plan, self.content)
 

@@ -41,3 +41,18 @@ def after_click(click: Tensor, given: Tensor, label: Tensor) -> Lesson:
     p, q = click.double().sigmoid(), given.double().sigmoid()
     weight = p * (1 - q) / (1 - p * q).clamp(min=1e-12)
     return Lesson(label, torch.where(label > 0.5, 1.0, weight).float())
+
+
+def of_whole(click: Tensor, given: Tensor, lesson: Lesson) -> Lesson:
+    """Lesson of the head, of a lesson of the target: a positive part t w, and a negative part (1 − t) w.
+
+    Args:
+        click: see `after_click`.
+        given: see `after_click`.
+        lesson: targets t in [0, 1] and weights w of p(click) · p(target | click).
+    """
+    ones = torch.ones_like(lesson.target)
+    yes = lesson.target * lesson.weight
+    no = (1 - lesson.target) * lesson.weight * after_click(click, given, 0 * ones).weight
+    weight = yes + no
+    return Lesson(yes / weight.clamp(min=torch.finfo(weight.dtype).tiny), weight)

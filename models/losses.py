@@ -39,12 +39,14 @@ class Lesson(NamedTuple):
     Attributes:
         importance: f32[n], factor of the weights that the pipeline gives (`models.importance`); None: 1.
         offset: f32[n], added to the logits in the loss alone; None: 0.
+        sure: bool[n], rows whose labels are sure, where weights do not tell; None: those of weight 1.
     """
 
     target: Tensor
     weight: Tensor
     importance: Tensor | None = None
     offset: Tensor | None = None
+    sure: Tensor | None = None
 
     @property
     def factor(self) -> Tensor:

@@ -29,7 +29,7 @@ from livectr.trainer.commits import Committer
 from livectr.trainer.content.contents import Contents
 from livectr.trainer.content.item_refresh import item_refresh_of
 from livectr.trainer.content.refresh import refreshes_of
-from livectr.trainer.delayed.heads import Heads
+from livectr.trainer.delayed.labels import heads_of
 from livectr.trainer.des.exchange_choice import named_exchange
 from livectr.trainer.des.skipped import Skipped
 from livectr.trainer.des.step import DesStep
@@ -52,6 +52,7 @@ from livectr.trainer.quality.evaluation import Evaluation
 from livectr.trainer.quality.final_labels import FinalLabels
 from livectr.trainer.quality.gate import PublishGate
 from livectr.trainer.quality.hedger import Hedger
+from livectr.trainer.quality.late_labels import LateLabels
 from livectr.trainer.quality.monitor import Monitor
 from livectr.trainer.quality.predictions import CALIBRATED, wrong_predictions
 from livectr.trainer.quality.run_quality import RunQuality
@@ -118,7 +119,7 @@ def build(
     )
     refreshes = refreshes_of(pipeline, contents.stores, control, options.content_rule)
     step = main_step(placed, tiers, restored, contents.stores)
-    heads = Heads(pipeline, step) if pipeline.log.delayed == "es_dfm" else None
+    heads = heads_of(pipeline, step)
     main = Learner.of(pipeline, step)
     learners = [main] if heads is None else [main, heads.learner]
     stream = RankStream.open(setup, extraction, restored, warm)
@@ -149,9 +150,9 @@ def build(
     tables = {name: table for learner in learners for name, table in learner.tables.items()}
     monitor = Monitor.of(setup, tables, roles)
     bias = PositionBias.of(setup, step.models)
-    values = ValueQuality.of(setup)
+    values, late_labels = ValueQuality.of(setup), LateLabels.of(setup, roles)
     judges = items, labels, scales, quality, monitor, hedger, calibrator, contest, gate, record
-    some: list[Part | None] = [*judges, bias, values, stream.watch]
+    some: list[Part | None] = [*judges, bias, values, late_labels, stream.watch]
     parts = [part for part in some if part is not None]
     if pipeline.worths is not None:
         parts.append(ValueTotals())
@@ -206,7 +207,9 @@ def build(
     if rank == 0:
         worths = () if pipeline.worths is None else pipeline.worths.labels
         rules = items, labels, contest, hedger, calibrator, scales
-        evaluation = Evaluation(parts, *rules, pipeline.targets, pipeline.log.leaves_ms, worths, values)
+        evaluation = Evaluation(
+            parts, *rules, pipeline.targets, pipeline.log.leaves_ms, worths, values, late_labels
+        )
     holds = Holds(publisher, gate, step)
     assembled = Parts(
         pipeline=pipeline,
@@ -235,7 +238,12 @@ def build(
         exchange=setup.closed(ExchangeStage(step, heads, ahead=setup.world > 1 and tiers is None)),
         fetch=FetchStage(step),
         learn=LearnStage(
-            main, heads, weighted=pipeline.log.delayed == "fnw", targets=pipeline.targets, bias=bias
+            main,
+            heads,
+            weighted=pipeline.log.delayed == "fnw",
+            targets=pipeline.targets,
+            bias=bias,
+            late=[label.name for label in pipeline.log.late_labels],
         ),
         report=ReportStage(progress, evaluation, publisher),
         commits=_commits(assembled),

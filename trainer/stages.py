@@ -28,7 +28,7 @@ While the push holds a version, commits write checkpoints only. The last commit 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
@@ -38,6 +38,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from livectr.ingest.language.labels import EARLY_LABEL
 from livectr.ingest.language.targets import Target
 from livectr.kernels.stream.join import FINAL_NEGATIVE
 from livectr.models import lognormal
@@ -48,6 +49,7 @@ from livectr.models.losses import Lesson
 from livectr.trainer import telemetry
 from livectr.trainer.commits import Committer
 from livectr.trainer.delayed.heads import Heads
+from livectr.trainer.delayed.labels import late_lesson, outcomes
 from livectr.trainer.des.batch import PreparedBatch
 from livectr.trainer.des.result import StepResult
 from livectr.trainer.des.step import DesStep, Teach, TeachPart
@@ -66,6 +68,8 @@ if TYPE_CHECKING:  # redis is imported where something is published
     from livectr.trainer.publish.push import PushStage
 
 
+OfLabels = Mapping[str, tuple[Tensor, Tensor]]
+"""Beginning of the names of a label's heads → logits f32[B] of c and t (trainer.delayed.heads)."""
 Given = Callable[[Mapping[str, Tensor], Mapping[str, Lesson] | None, slice], Mapping[str, Lesson]]
 """Function of logits, of lessons by which late labels are learned, and of the slice of a batch's rows."""
 
@@ -208,6 +212,7 @@ class LearnStage:
         weighted: the loss is fake-negative weighted (`models.fnw`).
         targets: labels beside the click, in the order of a batch's.
         bias: curves of being seen; None: the pipeline names no position.
+        late: targets that are learned before their labels are final; `heads` are theirs.
     """
 
     depth = in_flight = 0
@@ -220,9 +225,10 @@ class LearnStage:
         weighted: bool = False,
         targets: Sequence[Target] = (),
         bias: PositionBias | None = None,
+        late: Collection[str] = (),
     ) -> None:
         self._main, self._heads, self._weighted, self._targets = main, heads, weighted, tuple(targets)
-        self._bias = bias
+        self._bias, self._late = bias, frozenset(late)
 
     def __call__(self, ready: Exchanged | None) -> Learned | None:
         """Learn a batch, and return it with the scores that it got before; None: nothing to learn."""
@@ -255,14 +261,17 @@ class LearnStage:
 
     def _teach_parts(self, batch: Batch, bounds: I64, shown: Shown | None) -> TeachPart | None:
         """`_teach` of the batches of a block."""
-        taught, given = self._taught_parts(batch, bounds), self._given(batch, shown)
+        of_labels: OfLabels = {}
+        if self._late and self._heads is not None:
+            of_labels = self._heads.score_block(batch, bounds)
+        taught, given = self._taught_parts(batch, bounds), self._given(batch, shown, of_labels)
         if given is None:
             return taught
         return lambda logits, rows: given(logits, None if taught is None else taught(logits, rows), rows)
 
     def _taught_parts(self, batch: Batch, bounds: I64) -> TeachPart | None:
         """`_taught` of the batches of a block."""
-        if self._heads is not None:
+        if self._heads is not None and not self._late:
             lesson = self._heads.learn_block(batch, bounds)
             return lambda logits, rows: dict.fromkeys(logits, lesson(rows))
         if self._weighted:
@@ -274,16 +283,22 @@ class LearnStage:
 
     def _teach(self, ready: Exchanged, shown: Shown | None) -> Teach | None:
         """Lessons of a batch for the main model; None: its labels are all that it learns from."""
-        taught, given = self._taught(ready), self._given(ready.batch, shown)
+        of_labels: OfLabels = {}
+        if self._late and self._heads is not None and ready.heads is not None:
+            of_labels = self._heads.score(ready.heads, ready.batch)
+        taught, given = self._taught(ready), self._given(ready.batch, shown, of_labels)
         if given is None:
             return taught
         return lambda logits: given(logits, None if taught is None else taught(logits), slice(None))
 
-    def _given(self, batch: Batch, shown: Shown | None) -> Given | None:
-        """Lessons with the weights, places and targets that the rows give; None: they give none."""
+    def _given(self, batch: Batch, shown: Shown | None, of_labels: OfLabels) -> Given | None:
+        """Lessons with the weights, places and targets that the rows give; None: they give none.
+
+        of_labels: logits of ES-DFM's heads of labels that come late.
+        """
         if batch.weights is None and batch.targets is None and shown is None:
             return None
-        again = torch.from_numpy(batch.outcome >= FINAL_NEGATIVE)
+        again, stage = torch.from_numpy(batch.outcome >= FINAL_NEGATIVE), torch.from_numpy(batch.outcome)
         labels = torch.from_numpy(np.where(again, 0, batch.outcome).astype(np.float32))
         only_once = not bool(again.any())
         targets = None if batch.targets is None else torch.from_numpy(batch.targets)
@@ -310,10 +325,19 @@ class LearnStage:
                 assert targets is not None
                 unknown = targets[rows, t].isnan()
                 came = targets[rows, t].nan_to_num(0.0)
-                lesson = plain(came)
-                if target.after is not None:
+                lesson, own = plain(came), logits[target.role]
+                if target.name in self._late:
+                    outcome, heads = (
+                        outcomes(stage[rows].float(), targets[rows, t]),
+                        of_labels.get(f"{target.name}."),
+                    )
+                    of_rows = None if heads is None else (heads[0][rows], heads[1][rows])
+                    lesson = late_lesson(outcome, own, None if target.after is None else click, of_rows)
+                elif target.after is not None:
                     assert click is not None
-                    lesson = after_click(click, logits[target.role], came)
+                    lesson = after_click(click, own, came)
+                if self._late and target.name not in self._late:
+                    lesson = lesson._replace(sure=~unknown)
                 if bool(unknown.any()):
                     lesson = lesson._replace(weight=lesson.weight.masked_fill(unknown, 0.0))
                 if weights is not None:
@@ -324,22 +348,22 @@ class LearnStage:
                 if values is None or target.value is None:
                     continue
                 value = values[rows, places[target.name]]
-                heads = lognormal.lessons(
+                worths = lognormal.lessons(
                     value.nan_to_num(0.0),
                     logits[f"{target.role}.{lognormal.LOCATION}"],
                     logits[f"{target.role}.{lognormal.SPREAD}"],
-                    ~value.isnan(),
+                    ~value.isnan() & (stage[rows] < EARLY_LABEL),
                 )
                 for role in target.value_roles:
-                    own = heads[role.rpartition(".")[2]]
-                    found[role] = own._replace(importance=lesson.importance)
+                    worth = worths[role.rpartition(".")[2]]
+                    found[role] = worth._replace(importance=lesson.importance, sure=lesson.sure)
             return found
 
         return given
 
     def _taught(self, ready: Exchanged) -> Teach | None:
         """Lessons by the way in which late labels are learned; None: labels are final, or taken as such."""
-        if self._heads is not None and ready.heads is not None:
+        if self._heads is not None and ready.heads is not None and not self._late:
             lesson = self._heads.learn(ready.heads, ready.batch)
             return lambda logits: dict.fromkeys(logits, lesson)
         if self._weighted:

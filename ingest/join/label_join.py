@@ -64,7 +64,8 @@ class Ready:
         order: int64[b], place in the global sequence.
         late: bool[b], the impression has left before, with label 0: a late positive.
         words: int64[b], labels beside the click that are known (`ingest.join.label_kind`); of a row with some
-            `label` is FINAL_NEGATIVE. None: the log has none.
+            `label` is FINAL_NEGATIVE, or EARLY_LABEL or LATE_LABEL of `ingest.language.labels`. None: the log
+            has none.
     """
 
     rows: pa.RecordBatch
@@ -367,17 +368,17 @@ class LabelJoin:
     def _with_kinds(self, ready: Ready, bound: int) -> Ready:
         """Examples, with the impressions that leave for a label beside the click, by rising order."""
         left = [kind.release(bound) for kind in self._kinds]
-        count = sum(len(order) for *_, order in left)
-        words = np.concatenate([np.zeros(len(ready), np.int64), *(words for _, words, _ in left)])
+        count = sum(len(each.order) for each in left)
+        words = np.concatenate([np.zeros(len(ready), np.int64), *(each.words for each in left)])
         if not count:
             return replace(ready, words=words)
-        order = np.concatenate([ready.order, *(order for *_, order in left)])
-        rows = concat_rows([ready.rows, *(rows for rows, *_ in left)])
-        label = np.concatenate([ready.label, np.full(count, FINAL_NEGATIVE, np.float32)])
+        order = np.concatenate([ready.order, *(each.order for each in left)])
+        rows = concat_rows([ready.rows, *(each.rows for each in left)])
+        label = np.concatenate([ready.label, *(each.stage for each in left)])
         late = np.concatenate([ready.late, np.zeros(count, np.bool_)])
         by = np.argsort(order, kind="stable")  # of equal places, the example first
         if self._alike:
-            by, words = _once(rows, order, words)
+            by, words = _once(rows, order, words, alone=label > FINAL_NEGATIVE)
         return Ready(rows.take(pa.array(by)), label[by], order[by], late[by], words[by])
 
     def _keys(self, events: Events) -> list[I64]:
@@ -451,23 +452,25 @@ class LabelJoin:
         self.stats = JoinStats(**state["stats"])
 
 
-def _once(rows: pa.RecordBatch, order: I64, words: I64) -> tuple[I64, I64]:
+def _once(rows: pa.RecordBatch, order: I64, words: I64, *, alone: npt.NDArray[np.bool_]) -> tuple[I64, I64]:
     """Let an impression leave once for all labels of equal windows, which are known at the same place.
 
     Args:
         rows: n rows that leave, those of clicks first.
         order: int64[n], their places.
         words: int64[n], labels that they know.
+        alone: bool[n], rows that stay as they are: their label is not final.
 
     Returns:
         Rows int64[k] that stay, by rising place, and words int64[n] of which theirs know all.
     """
     instance, time = (rows.column(name).to_numpy() for name in (INSTANCE, TIME))
-    near = np.lexsort((time, instance, order))  # stable: of equal rows, the example first
+    near = np.lexsort((alone, time, instance, order))  # stable: of equal rows, the example first
     first = np.ones(len(near), np.bool_)
     if len(near):
-        same = (each[near[1:]] == each[near[:-1]] for each in (order, instance, time))
-        first[1:] = ~np.logical_and.reduce([*same])
+        same = [each[near[1:]] == each[near[:-1]] for each in (order, instance, time)]
+        same.append(~(alone[near[1:]] | alone[near[:-1]]))
+        first[1:] = ~np.logical_and.reduce(same)
     starts = np.flatnonzero(first)
     stays = near[starts]
     words = words.copy()

@@ -22,9 +22,18 @@ import pyarrow as pa
 
 from livectr.ingest.join.window_join import WindowJoin
 from livectr.ingest.language.keys import keys_of
-from livectr.ingest.language.labels import word
+from livectr.ingest.language.labels import EARLY_LABEL, LATE_LABEL, word
 from livectr.ingest.language.streams import Label, View
-from livectr.kernels.stream.join import ACCEPTED, DUPLICATE, FULL, LATE, JoinIndex
+from livectr.kernels.stream.join import (
+    ACCEPTED,
+    DUPLICATE,
+    FINAL_NEGATIVE,
+    FULL,
+    LATE,
+    LATE_POSITIVE,
+    NEGATIVE,
+    JoinIndex,
+)
 from livectr.kernels.stream.known import COLUMNS
 
 I64 = npt.NDArray[np.int64]
@@ -69,6 +78,22 @@ class Pushed(NamedTuple):
     repeats: int
 
 
+class Leaving(NamedTuple):
+    """Impressions that leave for a label.
+
+    Args:
+        rows: m rows of examples.
+        words: int64[m], words of the label.
+        order: int64[m], places.
+        stage: float32[m], FINAL_NEGATIVE, EARLY_LABEL or LATE_LABEL.
+    """
+
+    rows: pa.RecordBatch
+    words: I64
+    order: I64
+    stage: npt.NDArray[np.float32]
+
+
 class LabelKind:
     """Join of one label.
 
@@ -86,10 +111,12 @@ class LabelKind:
             label.window_ms,
             # Impressions come once, as the join of clicks lets them through: events alone repeat.
             max(view.clock_slack_ms, view.dedup_ms, LEAST_DEDUP_MS),
+            wait_ms=label.leaves_ms,
+            finals=label.provisional,
             slack_ms=view.clock_slack_ms,
             max_bytes=view.join_bytes,
         )
-        self._join = WindowJoin(index, label.window_ms, schema)
+        self._join = WindowJoin(index, label.window_ms, schema, finals=label.provisional)
         self._late = 0
 
     def push(self, given: Given) -> Pushed:
@@ -109,10 +136,16 @@ class LabelKind:
         repeats = int(np.count_nonzero((status == DUPLICATE) & given.is_event))
         return Pushed(key, status == FULL, repeats)
 
-    def release(self, bound: int) -> tuple[pa.RecordBatch, I64, I64]:
-        """Rows, words int64[m] of the label and places int64[m] of the impressions that leave."""
+    def release(self, bound: int) -> Leaving:
+        """Impressions that leave."""
         rows, label, order = self._join.release(bound)
-        return rows, word(label > 0, self._bit), order
+        if not self.label.provisional:
+            stage = np.full(len(order), FINAL_NEGATIVE, np.float32)
+            return Leaving(rows, word(label > 0, self._bit), order, stage)
+        stage = np.where(label >= FINAL_NEGATIVE, FINAL_NEGATIVE, EARLY_LABEL).astype(np.float32)
+        stage[label == LATE_POSITIVE] = LATE_LABEL
+        came = (label != NEGATIVE) & (label != FINAL_NEGATIVE)
+        return Leaving(rows, word(came, self._bit), order, stage)
 
     @property
     def bytes(self) -> int:

@@ -14,7 +14,15 @@ def log_words(pipeline: Pipeline) -> dict[str, Any]:
     """Name → value, as JSON types, of what decides the sequence of a pipeline's examples."""
     view = pipeline.log
     filters = [stream.filter for stream in pipeline.streams]
-    labels = [[label.name, label.window_ms, *label.columns(view.on)] for label in view.more_labels]
+    labels = [
+        [
+            label.name,
+            label.window_ms,
+            *label.columns(view.on),
+            *([label.delayed, label.leaves_ms] if label.provisional else []),
+        ]
+        for label in view.more_labels
+    ]
     return {
         "topics": [stream.topic for stream in pipeline.streams],
         "key": [stream.key for stream in pipeline.streams],

@@ -12,6 +12,9 @@ F32 = npt.NDArray[np.float32]
 Bools = npt.NDArray[np.bool_]
 
 CLICK = "click"
+EARLY_LABEL, LATE_LABEL = 6, 7
+"""Labels of a row that comes again for one label beside the click: what is known after its wait; it was
+late. That of a row with a final label is `kernels.stream.join.FINAL_NEGATIVE`."""
 LABEL_BITS = 32
 """Bits of a word of labels: bit t says that target t came, bit LABEL_BITS + t that its label is known."""
 

@@ -145,6 +145,9 @@ class Label:
         stream: events with a time column, keyed as the impressions.
         window: duration of event time after the impression, such as "1d".
         on: column or columns that identify an impression in both streams; None: those of the clicks.
+        wait: duration after which an impression leaves with what is known then; see `delayed`.
+        delayed: "wait": the head learns the label when the window has passed. "fnw", "es_dfm": it learns what
+            is known after `wait`, late events when they come, and final labels (`label_join`).
 
     Raises:
         ConfigError: an argument is wrong.
@@ -157,10 +160,27 @@ class Label:
     stream: Stream
     window: str | int
     on: str | tuple[str, ...] | None = None
+    wait: str | int | None = None
+    delayed: Delayed = "wait"
 
     def __post_init__(self) -> None:
         check_name(self.name, "Label")
-        _ = self.window_ms
+        if self.delayed == "vanilla":
+            raise ConfigError(
+                f'Label {self.name!r}: delayed="vanilla" is of clicks alone; take "fnw" or "es_dfm"'
+            )
+        _ = self.leaves_ms
+
+    @property
+    def provisional(self) -> bool:
+        """True when impressions leave before this label is final, and once more as finals."""
+        return self.delayed != "wait"
+
+    @property
+    def leaves_ms(self) -> int:
+        """Time after which an impression leaves for this label: the wait, or the window."""
+        wait = wait_ms(self.delayed, self.wait, self.window_ms, f"Label {self.name!r}")
+        return wait if self.provisional else self.window_ms
 
     @property
     def window_ms(self) -> int:
@@ -179,7 +199,8 @@ class Label:
 
     def __repr__(self) -> str:
         # A part of the fingerprint: "60m" is "1h".
-        return f"Label({self.name!r}, {self.stream!r}, window_ms={self.window_ms}, on={self.on!r})"
+        late = f", delayed={self.delayed!r}, wait_ms={self.leaves_ms}" if self.provisional else ""
+        return f"Label({self.name!r}, {self.stream!r}, window_ms={self.window_ms}, on={self.on!r}{late})"
 
 
 @dataclass(frozen=True, repr=False)
@@ -247,7 +268,12 @@ class View:
     @property
     def soonest_ms(self) -> int:
         """Least time after which an impression leaves, for any label."""
-        return min([self.leaves_ms, *(label.window_ms for label in self.more_labels)])
+        return min([self.leaves_ms, *(label.leaves_ms for label in self.more_labels)])
+
+    @property
+    def late_labels(self) -> tuple[Label, ...]:
+        """Labels beside the click that are learned before they are final."""
+        return tuple(label for label in self.more_labels if label.provisional)
 
     @property
     def leaves_ms(self) -> int:

@@ -16,8 +16,17 @@ MOST = 32
 """Targets of a pipeline; their labels are bits of a word."""
 
 
-def check_targets(targets: object, log: View, rank: Any, challengers: Iterable[str]) -> None:
+def check_targets(
+    targets: object, log: View, rank: Any, challengers: Iterable[str], *, positioned: bool = False
+) -> None:
     """Check that a pipeline's targets fit its log and models.
+
+    Args:
+        targets: of the pipeline.
+        log: of the pipeline.
+        rank: the ranking model.
+        challengers: names.
+        positioned: the pipeline has a position.
 
     Raises:
         ConfigError: they do not.
@@ -48,6 +57,12 @@ def check_targets(targets: object, log: View, rank: Any, challengers: Iterable[s
     if hasattr(rank, "heads") or list(challengers):
         raise ConfigError("Pipeline: targets go with one ranking model: no hedge, and no challengers")
     joined = [label.name for label in log.more_labels]
+    late = {label.name for label in log.late_labels}
+    if positioned and (alone := [t.name for t in targets if t.name in late and t.after is None]):
+        raise ConfigError(
+            f"Pipeline: position_bias does not go with the late label {alone[0]!r}: leave its delayed= out, "
+            "or say after='click'"
+        )
     for target in targets:
         for root in () if target.value is None else roots_of(target.value):
             if not isinstance(root.ref, ColumnRef):

@@ -35,7 +35,7 @@ from livectr.ingest.extract.targets import TargetExtractor
 from livectr.ingest.extract.weights import WeightExtractor, counts_of
 from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
-from livectr.ingest.language.labels import labels_of
+from livectr.ingest.language.labels import EARLY_LABEL, labels_of
 from livectr.ingest.materialized.parts import Part, built, complete, parts_of
 from livectr.ingest.materialized.store import MANIFEST
 from livectr.ingest.materialized.writer import until_end
@@ -279,6 +279,7 @@ class _Scores:
             failed = failed | wrong
         # A final of a label beside the click gives its example this label.
         known = np.zeros(len(batch), np.bool_) if batch.words is None else batch.words != 0
+        known &= batch.label < EARLY_LABEL
         good = np.flatnonzero(~failed & (~batch.final | known))
         self.failed += int(np.count_nonzero(failed & ~batch.final))
         if not len(good):

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from livectr.ingest.language.delays import Delayed
 from livectr.ingest.language.streams import Label, Stream, label_join
 from livectr.ingest.language.targets import Target
 from livectr.ingest.pipeline import Pipeline
@@ -20,7 +21,7 @@ PARTITIONS = 2
 Rows = list[dict[str, Any]]
 
 
-def shop(rank: ModelConfig | None = None, **changes: Any) -> Pipeline:
+def shop(rank: ModelConfig | None = None, *, late: Delayed = "wait", **changes: Any) -> Pipeline:
     """Clicks within 20 s; carts, which need no click, within 5; orders after clicks within 200."""
     columns = dict(user="int64", id="int64", ts="int64")
     shown = Stream("shown", key="user", time="ts", columns=columns | dict(ad="int64", place="int64"))
@@ -29,7 +30,9 @@ def shop(rank: ModelConfig | None = None, **changes: Any) -> Pipeline:
     )
     labels = [
         Label("cart", carts, window=WINDOWS["cart"]),
-        Label("order", orders, window=WINDOWS["order"]),
+        Label(
+            "order", orders, window=WINDOWS["order"], wait=None if late == "wait" else 40_000, delayed=late
+        ),
     ]
     log = label_join(shown, clicks, on="id", window=WINDOWS["click"], labels=labels)
     rank = LR() if rank is None else rank
@@ -40,8 +43,8 @@ def shop(rank: ModelConfig | None = None, **changes: Any) -> Pipeline:
 
 
 def placed_shop(rank: ModelConfig | None = None) -> Pipeline:
-    """The shop with the bias of the place, which is a feature as well, and values of carts and orders."""
-    whole = shop(rank)
+    """The shop with late orders, the bias of the place, a feature as well, and values of carts and orders."""
+    whole = shop(rank, late="es_dfm")
     log = whole.log
     targets = [
         Target("cart", value=log.ad % 3, values="ziln"),

@@ -11,7 +11,8 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.table.table import DynamicTable
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from livectr.trainer.checkpoint.restored import Restored
-from livectr.trainer.delayed.heads import PREFIX, Heads
+from livectr.trainer.delayed.heads import PREFIX
+from livectr.trainer.delayed.labels import heads_of
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.quality.predictions import read_predictions
 from livectr.trainer.quality.seen import ItemCounts
@@ -29,7 +30,8 @@ class Result:
         restored.load_tables(step.tables)
         tables = dict(step.tables)
         if any(name.startswith(PREFIX) for name in manifest.table_rows):
-            heads = Heads(pipeline or ad_pipeline(delayed="es_dfm"), step)
+            heads = heads_of(pipeline or ad_pipeline(delayed="es_dfm"), step)
+            assert heads is not None
             restored.load_tables(heads.learner.tables)
             tables |= heads.learner.tables
         self.step = manifest.step

@@ -108,7 +108,7 @@ def test_ranks_that_are_killed_end_as_one_that_was_not(tmp_path: Path) -> None:
     assert two.step == unbroken.step
     for name in (*ROLES.values(), "instance", "time_ms"):
         assert (two.predictions[name] == unbroken.predictions[name]).all(), name
-    for kind in ("position", "values"):
+    for kind in ("position", "values", "late_labels"):
         whole, same, near = (parts_of(tmp_path / name, kind) for name in ("unbroken", "one", "two"))
         assert whole
         for name, array in whole.items():

@@ -10,7 +10,8 @@ import pytest
 
 import livectr
 from livectr.ingest.language.delays import Delayed
-from livectr.ingest.language.streams import Stream, label_join
+from livectr.ingest.language.streams import Label, Stream, label_join
+from livectr.ingest.language.targets import Target
 from livectr.ingest.pipeline import Pipeline
 from livectr.models import LR
 from livectr.trainer.quality.predictions import read_predictions
@@ -18,7 +19,7 @@ from livectr.trainer.run import TrainOptions, train
 from tests.livectr.wrong_logs import write_json
 
 START_MS, HOUR_MS, WINDOW_MS, WAIT_MS = 1_764_000_000_000, 3_600_000, 300_000, 30_000
-RATE, LATE, SHOWN = 0.3, 0.6, 1_500
+RATE, LATE, SHOWN, OPENED = 0.3, 0.6, 1_500, 0.4
 """Click rate, share of the clicks after the wait, and impressions of a key in an hour."""
 HOURS: dict[int, list[tuple[float, float]]] = {
     0: [(0, 6)],
@@ -38,6 +39,17 @@ def pipeline(delayed: Delayed) -> Pipeline:
     wait = None if delayed == "wait" else WAIT_MS
     log = label_join(shown, clicked, on="imp", window=WINDOW_MS, wait=wait, delayed=delayed)
     return Pipeline(log, sparse={"campaign": log.campaign}, rank=LR())
+
+
+def of_orders(delayed: Delayed, after: str | None) -> Pipeline:
+    """The same labels beside a click, which comes within seconds."""
+    ids = {"imp": "int64", "user": "int64", "ts": "int64"}
+    shown = Stream("shown", key="user", time="ts", columns={**ids, "campaign": "int64"})
+    opened, ordered = (Stream(name, key="user", time="ts", columns=ids) for name in ("opened", "clicked"))
+    order = Label("order", ordered, window=WINDOW_MS, wait=WAIT_MS, delayed=delayed)
+    log = label_join(shown, opened, on="imp", window=WAIT_MS // 2, labels=[order])
+    targets = [Target("order", after=after)]
+    return Pipeline(log, sparse={"campaign": log.campaign}, rank=LR(), targets=targets)
 
 
 @dataclass(frozen=True)
@@ -61,24 +73,31 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Planted:
         for begin, end in spans
         for t in random.uniform(begin, end, int(SHOWN * (end - begin)))
     }
-    shown, clicked = [], []
+    shown, clicked, opened = [], [], []
+    pick = np.random.default_rng(8)
     for number, ts in enumerate(sorted(key_of)):
         row = {"imp": number, "user": number % 50, "ts": ts}
         shown.append(row | {"campaign": key_of[ts]})
-        if random.random() < RATE:
+        came = random.random() < RATE
+        if came or pick.random() < OPENED:
+            opened.append(row | {"ts": ts + int(pick.integers(WAIT_MS // 4))})
+        if came:
             late = random.random() < LATE
             delay = random.integers(WAIT_MS, WINDOW_MS) if late else random.integers(WAIT_MS)
             clicked.append(row | {"ts": ts + int(delay)})
     root = tmp_path_factory.mktemp("logs")
     write_json(root, "shown", shown)
-    write_json(root, "clicked", sorted(clicked, key=lambda row: row["ts"]))
+    for topic, rows in (("clicked", clicked), ("opened", opened)):
+        write_json(root, topic, sorted(rows, key=lambda row: row["ts"]))
     return Planted(f"file:{root}", key_of)
 
 
-def calibrations(planted: Planted, root: Path, delayed: Delayed) -> dict[tuple[int, str], float]:
+def calibrations(
+    planted: Planted, root: Path, of: Pipeline, target: str | None = None
+) -> dict[tuple[int, str], float]:
     """Prediction by click rate: (key, "hour H") → mean of its impressions of the hour, when they are shown;
     (key, "after H") → of the key itself when its impressions of H hours are learned, shown or not."""
-    of = pipeline(delayed)
+    role = "rank" if target is None else f"rank.{target}"
     found: dict[tuple[int, str], float] = {}
     for steps in (60, 120, 180, None):
         options = TrainOptions(
@@ -95,9 +114,9 @@ def calibrations(planted: Planted, root: Path, delayed: Delayed) -> dict[tuple[i
         now = float(held["time_ms"].max() - START_MS) / HOUR_MS
         begun = [key for key, spans in HOURS.items() if spans[0][0] + 0.5 < now]
         rows = [{"imp": 0, "user": 0, "ts": START_MS, "campaign": key} for key in begun]
-        after = livectr.score(of, str(root), rows)
+        after = livectr.score(of, str(root), rows, target=target)
         found |= {(key, f"after {now:.1f}"): float(x) for key, x in zip(begun, after, strict=True)}
-    p = 1 / (1 + np.exp(-held["rank"].astype(np.float64)))
+    p = 1 / (1 + np.exp(-held[role].astype(np.float64)))
     key = np.array([planted.key_of[ts] for ts in held["time_ms"].tolist()])
     hour = (held["time_ms"] - START_MS) // HOUR_MS
     for one, at in {*zip(key.tolist(), hour.tolist(), strict=True)}:
@@ -110,7 +129,17 @@ def test_keys_are_calibrated_in_every_hour_and_after(
     planted: Planted, tmp_path: Path, delayed: Delayed
 ) -> None:
     """Late positives of a key that has stopped do not push it, though no negatives come to answer them."""
-    found = calibrations(planted, tmp_path, delayed)
+    found = calibrations(planted, tmp_path, pipeline(delayed))
+    assert len({at for _, at in found}) == 6 + 4
+    assert {one: x for one, x in found.items() if not 0.9 <= x <= 1.1} == {}
+
+
+@pytest.mark.parametrize(("delayed", "after"), [("fnw", "click"), ("es_dfm", None)])
+def test_a_label_beside_the_click_is_calibrated_as_well(
+    planted: Planted, tmp_path: Path, delayed: Delayed, after: str | None
+) -> None:
+    """Each head has its own late events; that of the click waits for its window."""
+    found = calibrations(planted, tmp_path, of_orders(delayed, after), "order")
     assert len({at for _, at in found}) == 6 + 4
     assert {one: x for one, x in found.items() if not 0.9 <= x <= 1.1} == {}
 

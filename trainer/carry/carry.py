@@ -45,7 +45,6 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.table.rows import row_layout
 from livectr.kernels.table.table import DynamicTable
 from livectr.models.configs import model_configs
-from livectr.models.es_dfm import HEADS
 from livectr.models.roles import row_segments
 from livectr.system.disk import sync_directory, writing
 from livectr.system.errors import ConfigError, MismatchError
@@ -66,6 +65,7 @@ from livectr.trainer.checkpoint.writer import write_synced
 from livectr.trainer.comm.control import Control
 from livectr.trainer.content.ams import PREFIX as CONTENT
 from livectr.trainer.delayed.heads import PREFIX
+from livectr.trainer.delayed.labels import head_models
 from livectr.trainer.des.biases import BIASES_TRAINED_KEY, SURE_KEY
 from livectr.trainer.des.from_zero import from_zero_state, saved_from_zero
 from livectr.trainer.position_bias import PositionBias
@@ -73,6 +73,7 @@ from livectr.trainer.quality.calibrator import Calibrator
 from livectr.trainer.quality.champion import CONTEST, champion_of
 from livectr.trainer.quality.final_labels import FinalLabels
 from livectr.trainer.quality.hedger import Hedger
+from livectr.trainer.quality.late_labels import LateLabels
 from livectr.trainer.quality.monitor import Monitor
 from livectr.trainer.quality.values import ValueQuality
 from livectr.trainer.stream.counters import CountersPart
@@ -84,7 +85,7 @@ AS_THEY_ARE = (
     *(PositionBias.kind, ValueQuality.kind),
 )
 """Kinds of files that a changed pipeline reads as they are."""
-OF_EACH_MODEL = (FinalLabels.kind, CONTEST, Calibrator.kind, Hedger.kind)
+OF_EACH_MODEL = (FinalLabels.kind, LateLabels.kind, CONTEST, Calibrator.kind, Hedger.kind)
 """Kinds of files with a value for each model."""
 
 
@@ -309,12 +310,12 @@ class _Carrier:
         )
         same = [BIASES_TRAINED_KEY, *(f"{SURE_KEY}{role}" for role in roles)]
         state |= {name: theirs[name] for name in same if name in theirs}
-        if self.pipeline.log.delayed == "es_dfm":
+        if models := head_models(self.pipeline):
             heads = {n.removeprefix(PREFIX): t for n, t in theirs.items() if n.startswith(PREFIX)}
             found = carried_weights(
                 heads,
                 self.pipeline,
-                HEADS,
+                models,
                 self.seed,
                 before=self._before,
                 new_tables=self._new_tables,
@@ -372,7 +373,7 @@ class _Carrier:
         """State of the policies that are as they were, and of those that begin."""
         begun, ours = self._new_policies(), self.pipeline.table_policies
         same = {was: table for table, was in self.table_was.items() if table in ours and table not in begun}
-        heads = [PREFIX] if self.pipeline.log.delayed == "es_dfm" else []
+        heads = [PREFIX] if head_models(self.pipeline) else []
         states = [self._own_policies(state, same) for state in self.old.policies()] or [{}]
         tables = {name: DynamicTable(self.layout, name=name, seed=self.seed) for name in begun}
         fresh = Policies(tables, begun, timed=self.pipeline.log.impressions.time is not None).state()

@@ -60,10 +60,11 @@ def fitted_shift(bias: float, lesson: Lesson, seen: int) -> tuple[float, int]:
         seen: sure labels before.
 
     Returns:
-        Shift in log odds, 0 after `ENOUGH`; number of the batch's sure labels.
+        Shift in log odds, 0 after `ENOUGH`; number of the batch's sure labels, or the sum of their weights.
     """
-    sure = lesson.weight.numpy() == 1
-    count, weight = int(np.count_nonzero(sure)), lesson.factor.numpy()[sure]
+    sure = lesson.weight.numpy() == 1 if lesson.sure is None else lesson.sure.numpy()
+    weight = lesson.factor.numpy()[sure]
+    count = int(np.count_nonzero(sure)) if lesson.sure is None else round(float(weight.sum(dtype=np.float64)))
     if not count or seen >= ENOUGH:
         return 0.0, count
     held, clicks = HELD + seen, float((lesson.target.numpy()[sure] * weight).sum(dtype=np.float64))

@@ -145,8 +145,9 @@ class DesStep:
         given = pipeline.example_weights, pipeline.shown
         taught = any(each is not None for each in given) or bool(pipeline.targets)
         self._loss: Loss = weighted_cross_entropy if taught else LOSSES[pipeline.log.delayed]
-        self._late = LOSSES[pipeline.log.delayed] is weighted_cross_entropy
-        self._again = bool(pipeline.log.more_labels)
+        late_labels = bool(pipeline.log.late_labels)
+        self._late = late_labels or LOSSES[pipeline.log.delayed] is weighted_cross_entropy
+        self._again = bool(pipeline.log.more_labels) and not self._late
         self._labels = (0.0, 1.0, LATE) if pipeline.log.provisional else (0.0, 1.0)
         self.precision = arithmetic_name(settings.precision, self.device)
         configs = model_configs(pipeline) if models is None else models
@@ -620,7 +621,7 @@ class DesStep:
     def _inertia(self, lessons: Mapping[str, Lesson] | None, sure: Mapping[str, int]) -> dict[str, float]:
         """Role → `inertia` of its bias, for a batch with lessons."""
         found = dict.fromkeys(self.models, 0.0)
-        for role in (lessons or ()) if self._late else ():
+        for role in (lessons or {}).keys() - self.spec.values.keys() if self._late else ():
             found[role] = inertia(self.dense.bias_squares(role), self._sure[role], sure[role])
         return found
 
@@ -649,6 +650,8 @@ class DesStep:
                 shift[role] = self._first_shift(scores()[1], lesson)
             sure[role] += count
         for role, lesson in (lessons or {}).items() if self._late else ():
+            if role in self._values:
+                continue
             moved, count = fitted_shift(self.models[role].bias.item(), lesson, sure[role])
             shift[role] = shift[role] if first else moved
             sure[role] += count

@@ -13,8 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from livectr.ingest.extract.weights import counts_of
+from livectr.ingest.language.labels import EARLY_LABEL, LATE_LABEL
 from livectr.ingest.language.targets import Target
 from livectr.ingest.plan.segments import NO_SEGMENT
 from livectr.store.targets import after_click
@@ -24,7 +26,17 @@ from livectr.trainer.quality.calibrator import Calibrator
 from livectr.trainer.quality.contest import Contest
 from livectr.trainer.quality.final_labels import FinalLabels
 from livectr.trainer.quality.hedger import Hedger
-from livectr.trainer.quality.predictions import CALIBRATED, Records, records, roles_of
+from livectr.trainer.quality.late_labels import LateLabels
+from livectr.trainer.quality.predictions import (
+    CALIBRATED,
+    SEGMENT,
+    WORTH,
+    Records,
+    records,
+    roles_of,
+    weights_of,
+    worths_of,
+)
 from livectr.trainer.quality.scales import Scales
 from livectr.trainer.quality.seen import NOT_COUNTED, ItemCounts
 from livectr.trainer.quality.values import ValueQuality
@@ -47,6 +59,7 @@ class Evaluation:
         worths: labels that have a worth, in the order of a batch's.
         leaves_ms: time after which an impression is an example.
         values: measures predicted values; None: no target has some.
+        late: scores of targets whose labels are not final yet; None: each is final at once.
     """
 
     parts: Sequence[Part]
@@ -60,6 +73,7 @@ class Evaluation:
     leaves_ms: int = 0
     worths: Sequence[str] = ()
     values: ValueQuality | None = None
+    late: LateLabels | None = None
 
     @property
     def by_step(self) -> bool:
@@ -125,25 +139,93 @@ class Evaluation:
         if not len(batch):
             return
         logits = self._measured(batch, result)
-        unknown = np.full(len(batch), np.nan, np.float32)
-        weight = None if batch.weights is None else counts_of(batch.weights[batch.sequence], unknown)
-        scored = records(
-            instance=batch.instance,
-            user=batch.user,
-            item=batch.item,
-            time_ms=batch.time_ms,
-            seen=np.full(len(batch), NOT_COUNTED, np.uint32),
-            logits=self._mixed(logits, batch.segment),
+        came, mixed = self._came(batch), self._mixed(logits, batch.segment)
+        stays = np.ones(len(batch), np.bool_)
+        if self.late is not None:
+            stays = self._wait(batch, mixed, came, step)
+        if stays.any():
+            scored = self._again(batch, mixed, np.flatnonzero(stays), came)
+            self._give_again(scored, step, batch.order[stays] - self.leaves_ms)
+
+    def _again(self, batch: Batch, logits: Mapping[str, F32], rows: I64, came: Mapping[str, F32]) -> Records:
+        """Records of some rows, whose labels of the click are unknown.
+
+        Args:
+            batch: of the rows.
+            logits: role → f32[B], in the global sequence.
+            rows: places in it.
+            came: role of a target → its labels f32[B].
+        """
+        unknown = np.full(len(rows), np.nan, np.float32)
+        return records(
+            instance=batch.instance[rows],
+            user=batch.user[rows],
+            item=batch.item[rows],
+            time_ms=batch.time_ms[rows],
+            seen=np.full(len(rows), NOT_COUNTED, np.uint32),
+            logits={role: z[rows] for role, z in logits.items()},
             label=unknown,
-            segment=batch.segment,
-            weight=weight,
-            targets=self._came(batch),
-            worths=self._worths(batch),
+            segment=None if batch.segment is None else batch.segment[rows],
+            weight=None if batch.weights is None else counts_of(batch.weights[batch.sequence[rows]], unknown),
+            targets={role: label[rows] for role, label in came.items()},
+            worths={label: worth[rows] for label, worth in self._worths(batch).items()},
         )
+
+    def _give_again(self, scored: Records, step: int, at_ms: I64) -> None:
         of = {role: scored[role] for role in roles_of(scored)}
-        again = Scored(scored, of, step, self.champion, at_ms=batch.order - self.leaves_ms)
+        again = Scored(scored, of, step, self.champion, at_ms=at_ms)
         for part in self.parts:
             part.measure_again(again)
+
+    def _wait(
+        self, batch: Batch, logits: Mapping[str, F32], came: dict[str, F32], step: int
+    ) -> npt.NDArray[np.bool_]:
+        """Let scores wait for late labels, and give those whose windows have passed.
+
+        Args:
+            batch: B impressions that came again.
+            logits: role → f32[B], in the global sequence.
+            came: role of a target → its labels f32[B]; those that wait become unknown.
+            step: see `add_again`.
+
+        Returns:
+            bool[B], rows that know another label.
+        """
+        assert self.late is not None
+        stage = batch.outcome[batch.sequence]
+        for role in self.late.windows:
+            rows = np.flatnonzero(~np.isnan(came[role]) & (stage >= EARLY_LABEL))
+            if len(rows):
+                scored = self._again(batch, logits, rows, {})
+                scored["label"] = came[role][rows]
+                done = self.late.add(role, scored, stage[rows] == LATE_LABEL, batch.order[rows])
+                self._give_late(role, done, step)
+            came[role] = np.full(len(batch), np.nan, np.float32)
+        known = np.stack([~np.isnan(label) for label in came.values()]).any(0)
+        stays: npt.NDArray[np.bool_] = known & (stage < EARLY_LABEL)
+        return stays
+
+    def _give_late(self, role: str, held: Records, step: int) -> None:
+        """Give records of a target whose label is final."""
+        assert self.late is not None
+        if not len(held):
+            return
+        unknown = np.full(len(held), np.nan, np.float32)
+        targets = {target.role: unknown for target in self.targets} | {role: held["label"].astype(np.float32)}
+        scored = records(
+            instance=held["instance"],
+            user=held["user"],
+            item=held["item"],
+            time_ms=held["time_ms"],
+            seen=held["seen"],
+            logits={name: held[name] for name in roles_of(held)},
+            label=unknown,
+            segment=held[SEGMENT] if SEGMENT in (held.dtype.names or ()) else None,
+            weight=weights_of(held),
+            targets=targets,
+            worths={label: held[WORTH + label] for label in worths_of(held)},
+        )
+        self._give_again(scored, step, held["time_ms"] + self.late.windows[role] - self.leaves_ms)
 
     def _measured(self, batch: Batch, result: StepResult) -> dict[str, F32]:
         """Logits f32[B] of probabilities by role, in the global sequence; values are measured."""
@@ -199,6 +281,9 @@ class Evaluation:
         """Evaluate what waits, at the end of the logs: the labels of all examples are final."""
         if self.labels is not None:
             self._give(self.labels.finish(), step)
+        if self.late is not None:
+            for role, held in self.late.finish():
+                self._give_late(role, held, step)
 
     def _give(self, scored: Records, step: int, bounds: I64 | None = None) -> None:
         logits = {role: scored[role] for role in roles_of(scored)}

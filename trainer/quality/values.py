@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from livectr.ingest.language.labels import EARLY_LABEL
 from livectr.ingest.language.targets import Target
 from livectr.models.lognormal import LOCATION, PAID, SPREAD, expected
 from livectr.trainer.part import F32, Arrays, Part
@@ -59,7 +60,8 @@ class ValueQuality(Part):
         assert batch.values is not None
         for v, target in enumerate(self._targets):
             value = batch.values[batch.sequence, v].astype(np.float64)
-            rows = batch.sequence[known := ~np.isnan(value)]
+            early = batch.outcome[batch.sequence] >= EARLY_LABEL  # it is not learned yet
+            rows = batch.sequence[known := ~np.isnan(value) & ~early]
             if not len(rows):
                 continue
             value = value[known]

@@ -43,7 +43,7 @@ from livectr.ingest.extract.worths import WorthExtractor
 from livectr.ingest.join.counters import Together
 from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.join.examples import ExampleSource
-from livectr.ingest.language.labels import labels_of
+from livectr.ingest.language.labels import EARLY_LABEL, labels_of
 from livectr.kernels.stream.join import FINAL_NEGATIVE
 from livectr.models.losses import LATE
 from livectr.trainer.comm.control import Control
@@ -70,7 +70,7 @@ class Batch:
         features: of the own b rows.
         label: f32[b], of the own rows: 0, 1, or 2 for a late positive (models.losses); of finals
             FINAL_NEGATIVE, FINAL_POSITIVE or FINAL_LATE (kernels.stream.join). A row that comes again for a
-            label beside the click is a FINAL_NEGATIVE.
+            label beside the click is a FINAL_NEGATIVE, EARLY_LABEL or LATE_LABEL (ingest.language.labels).
         sequence: int64[B]; sequence[i] is the row, in rank-major order, of the i-th example in the global
             sequence.
         instance, user, time_ms, item: int64[B], in the global sequence.
@@ -146,8 +146,9 @@ class Batch:
     @property
     def clicked(self) -> F32:
         """f32[b], labels of the own rows as `DesStep.prepare` takes them: of a final 0 or 1."""
-        final = self.label >= FINAL_NEGATIVE
-        return np.where(final, self.label > FINAL_NEGATIVE, self.label).astype(np.float32)
+        final, of_click = self.label >= FINAL_NEGATIVE, self.label < EARLY_LABEL
+        clicked = (self.label > FINAL_NEGATIVE) & of_click
+        return np.where(final, clicked, self.label).astype(np.float32)
 
     def without_finals(self) -> Batch:
         """The same batch without its finals."""

@@ -234,9 +234,8 @@ def test_the_served_log_has_bids_and_values(
     app.stop()
     records = [json.loads(line) for line in ServedReader(f"file:{tmp_path}").lines()]
     assert [record["request_id"] for record in records] == ["sent", "of rows", "best"]
-    for record, reply, worths in zip(
-        records, replies, (bids, prices(world, ADS), prices(world, replies[2].ids.values)), strict=True
-    ):
+    wanted = (bids, prices(world, ADS), prices(world, replies[2].ids.values))
+    for record, reply, worths in zip(records, replies, map(np.asarray, wanted), strict=True):
         np.testing.assert_allclose(record["bids"], worths)
         np.testing.assert_allclose(record["value"], np.array(record["bids"]) * record["pctr"], rtol=1e-6)
         assert sorted(record["value"], reverse=True) == list(reply.value)

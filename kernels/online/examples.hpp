@@ -2,6 +2,7 @@
 // 2013, Algorithm 1), the scale of a field's weights (models/layers.py) and vectors v of a factorization machine
 // (models/fm.py) by AdaGrad, and the bias, which keeps the mean of all logits where it is (trainer/des/online.py).
 #pragma once
+#include <float.h>
 #include <math.h>
 
 #include <algorithm>
@@ -28,8 +29,11 @@ struct Rows {
     float weight(uint32_t u) const { return state[4 * u]; }
     float squares(uint32_t u) const { return state[4 * u + 2]; }
 
-    void learn(uint32_t u, float g, float times, const float* __restrict__ by_vector) const {
-        const float gradient = g * times;
+    // part: share of the examples that have the key, which learns what the others do not.
+    void learn(uint32_t u, float g, float times, float part, const float* __restrict__ by_vector) const {
+        const float gradient = g * times, beta = ftrl[1];
+        const float root = sqrtf(squares(u) + gradient * gradient);
+        state[4 * u + 1] -= gradient * beta * part / fmaxf(beta + (1.0f - part) * root, FLT_MIN);
         FTRL::update(1, state + 4 * u, state + 4 * u + 1, &gradient, ftrl);
         float* __restrict__ const v = vector(u);
         float* __restrict__ const sums = v + dim;
@@ -172,11 +176,11 @@ class ExamplesPass {
             each([&](int64_t f, uint32_t u) {
                 for (int64_t k = 0; k < dim; ++k) by_vector_[dim * u + k] += now_.total[k] - now_.p[f * dim + k];
             });
-            const float all = bias.state ? most_common(rows, bias) : 1.0f;
+            const float all = bias.state ? most_common(rows, bias) : INFINITY;
             float mean = 0.0f;  // change of the mean of all logits
             for (const uint32_t u : touched_) {
                 const float before = rows.weight(u), part = share(rows, u) / all;
-                rows.learn(u, g, times_[u], by_vector_.data() + dim * u);
+                rows.learn(u, g, times_[u], part, by_vector_.data() + dim * u);
                 mean += part * times_[u] * (rows.weight(u) - before);
             }
             if (bias.state) bias.learn(g, mean);

@@ -12,6 +12,7 @@ from livectr.kernels.table.table import DynamicTable
 F32 = NDArray[np.float32]
 Lists = list[list[list[int]]]
 HYPER = FTRL(alpha=0.3, beta=0.7, l1=0.01, l2=0.2)
+LINEAR = FTRL(alpha=1.0)
 VECTORS = AdaGrad(lr=0.2, initial=0.3)
 DIM = 3
 RATE = 0.4
@@ -66,7 +67,9 @@ def loop(
             w, z, n, _ = state[u]
             gradient = g * times[u]
             sigma = (np.sqrt(n + gradient**2) - np.sqrt(n)) / HYPER.alpha
-            z, n = z + gradient - sigma * w, n + gradient**2
+            part, root = 0.0 if bias is None else shares[u] / everyone, np.sqrt(n + gradient**2)
+            apart = 1 - HYPER.beta * part / (HYPER.beta + (1 - part) * root)
+            z, n = z + apart * gradient - sigma * w, n + gradient**2
             shrunk = np.sign(z) * max(abs(z) - HYPER.l1, 0)
             w = -shrunk / ((HYPER.beta + np.sqrt(n)) / HYPER.alpha + HYPER.l2)
             moved += shares[u] / everyone * times[u] * (w - state[u, 0])
@@ -211,3 +214,24 @@ def test_values_of_a_segment_are_written() -> None:
     front.backward(gradient)
     expected = np.array([1, 2, 3]) - VECTORS.lr / np.sqrt([5, 6, 7])
     np.testing.assert_allclose(table.lookup([3])[0, 1:], expected, rtol=1e-6)
+
+
+def test_keys_that_have_stopped_keep_their_rate() -> None:
+    """Ten keys of one rate, shown one after the other: the next ones move the bias, which all keys share."""
+    keys, shown, seeds, rate = 10, 2_000, 15, 0.1
+    found = np.empty((seeds, keys))
+    for seed in range(seeds):
+        label = (np.random.default_rng(seed).random(keys * shown) < rate).astype(np.float32)
+        given = Occurrences(
+            np.arange(len(label)),
+            np.arange(len(label) + 1, dtype=np.int32),
+            np.repeat(np.arange(keys, dtype=np.uint32), shown),
+        )
+        weights, scale, bias = (np.zeros(shape, np.float32) for shape in ((keys, 4), (1, 2), 2))
+        scale[0, 0], bias[0], weights[:, 3] = 1, np.log(0.05 / 0.95), LINEAR.alpha
+        start = np.full(len(label), bias[0], np.float32)
+        first = Learned(weights, LINEAR.hyper())
+        learn_examples(start, Labels(label), given, Scale(scale, 0.1), first, bias=bias)
+        found[seed] = bias[0] + scale[0, 0] * weights[:, 0] - np.log(rate / (1 - rate))
+    noise = 1 / np.sqrt(rate * (1 - rate) * shown)
+    assert np.median(np.sqrt((found**2).mean(1))) < noise

@@ -26,6 +26,14 @@ E[g²] = p (1 − p), N is the curvature of all examples so far, and the first �
 given PRIOR clicks, first labels included. The second follows a log that drifts. With late labels the bias is
 learned once a batch, as `trainer.des.biases` has it.
 
+The bias alone learns from what all examples have. Of a key's gradient g_k = g s_f, FTRL's z_k gets
+
+    g_k (1 − β r_k / (β + (1 − r_k) √n_k)),   n_k with g_k² added
+
+so that w_k moves as by AdaGrad for its indicator less the mean, 1 − r_k, whose squared gradients sum up to
+(1 − r_k)² n_k. Else the first keys of a log take from the bias what it gets back when others come, and keys
+that have stopped drift with it.
+
 Examples come in the global sequence, and every rank computes the same:
 
     prepare   all-gather of the examples' keys and labels; unique keys of each table

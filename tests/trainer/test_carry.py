@@ -90,7 +90,7 @@ def test_the_first_logits_are_those_of_the_old_model(tmp_path: Path, source: str
 def test_every_example_is_learned_by_one_of_the_two(tmp_path: Path, source: str, delayed: Delayed) -> None:
     """Also those whose impression waited for its label, and with histories of before."""
     old, root = ad_pipeline(delayed=delayed), tmp_path / "old"
-    run(old, source, tmp_path / "whole")
+    run(old, source, tmp_path / "whole", at_end="learn")
     first = run(old, source, root, max_steps=STEPS)
     report = run(added(old), source, tmp_path / "new", **of(root))
     parts = [logged(tmp_path / name)["instance"] for name in ("old", "new")]

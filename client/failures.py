@@ -29,12 +29,16 @@ _SENTENCES = {
     Code.DEADLINE_EXCEEDED: "did not answer in time: raise the time-out, or ask for less",
 }
 """Status → what the server does, as the words after its address."""
+_CLOSED = (
+    "it closed the connection. If it speaks TLS, name its authority (--tls-ca FILE); if it asks for "
+    "certificates, show one that it trusts (--tls-cert FILE --tls-key FILE)"
+)
 _HANDSHAKES = {
     "CERTIFICATE_VERIFY_FAILED": "its certificate is not of the authority that --tls-ca names",
     "Hostname Verification Check failed": "its certificate is for another name: ask by a name that is in it",
     "WRONG_VERSION_NUMBER": "it does not speak TLS: leave out --tls-ca",
-    "Socket closed": "it closed the connection. If it speaks TLS, name its authority (--tls-ca FILE); if it "
-    "asks for certificates, show one that it trusts (--tls-cert FILE --tls-key FILE)",
+    "Socket closed": _CLOSED,
+    "TSI_DATA_CORRUPTED": _CLOSED,  # by an alert of TLS
 }
 """Part of gRPC's text → what is wrong, and what to say."""
 

@@ -129,7 +129,10 @@ class Server:
         roles = {m.path: m.role or role for m in methods if m.admitted}
         tokens = None if transport.token_file is None else Tokens(transport.token_file)
         self._pool, self._gate = pool, Gate(pool, roles, tokens)
-        self._server = grpc.server(pool, interceptors=[self._gate], options=_server_options(transport))
+        self._front = self._front_of(transport, [method for method in methods if method.admitted])
+        # Behind a front, the connections are those of the front.
+        own = transport if self._front is None else replace(transport, max_age_s=0.0)
+        self._server = grpc.server(pool, interceptors=[self._gate], options=_server_options(own))
         self._services = sorted({method.service for method in methods})
         for service in self._services:
             handlers = {m.name: self._unary(m) for m in methods if m.service == service}
@@ -141,7 +144,6 @@ class Server:
                 [*self._services, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server
             )
         self.set_ready(False)
-        self._front = self._front_of(transport, [method for method in methods if method.admitted])
         #: who reads the requests, "native" or "python"
         self.front = "python" if self._front is None else "native"
         self.port = self._listen(transport)
@@ -195,14 +197,21 @@ class Server:
             for m in methods
         ]
         admission, calls = self._admission, self._pool.threads
-        limits = FrontLimits(admission.max_active, admission.max_waiting, admission.max_bytes, calls)
+        limits = FrontLimits(
+            *(admission.max_active, admission.max_waiting, admission.max_bytes, calls),
+            message_bytes=transport.max_message_bytes + _MARGIN_BYTES,
+            reuse_port=transport.reuse_port,
+            age_ms=round(transport.max_age_s * 1000),
+            grace_ms=round(transport.grace_s * 1000),
+            ping_ms=_LEAST_PING_MS,
+        )
         return Front(library, read, limits)
 
     def _listen(self, transport: Transport) -> int:
         """Open the port and return its number."""
         if self._front is not None:
             self._server.add_insecure_port(self._front.upstream)
-            port = self._front.listen(transport.listen, _server_options(transport), transport.tls)
+            port = self._front.listen(transport.listen, transport.tls)
             if not port:
                 raise ConfigError(f"cannot listen on {transport.listen}: choose a free HOST:PORT")
             return port

@@ -143,7 +143,7 @@ def run(kind: Kind, words: Sequence[str]) -> int:
 def compile_library(kind: Kind) -> None:
     """Compile the libraries of kernels and of the front with the sanitizers of a kind, unless they are there.
 
-    The front's needs gRPC's C++ library; its tests are left out where there is none.
+    The front's needs nghttp2; its tests fail where there is none.
     """
     with tempfile.TemporaryDirectory() as name:
         variables = environment(kind, Path(name))

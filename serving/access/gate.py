@@ -22,6 +22,7 @@ from grpc_health.v1 import health
 from livectr.serving import metrics
 from livectr.serving.access.tokens import REFLECTION, Tokens
 from livectr.serving.errors import AnswerError, OverloadError
+from livectr.serving.status_details import abort
 
 _HEALTH_THREADS = 2
 _REFLECTION_THREADS = 4
@@ -135,7 +136,7 @@ class Gate(grpc.ServerInterceptor):  # type: ignore[misc]
                 metrics.SHED.labels(role).inc()
 
         def refuse(_: object, context: grpc.ServicerContext) -> None:
-            context.abort(refusal.status, str(refusal))
+            abort(context, refusal)
 
         # As if of a stream: the handler of a message would wait until the message is there.
         return _on(self._at_once, grpc.stream_unary_rpc_method_handler(refuse))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import struct
 import tempfile
 import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
 from typing import Any, NoReturn
 
 import grpc
@@ -17,12 +18,17 @@ import grpc
 from livectr.kernels.request.answer import Answers, address_of_answer
 from livectr.kernels.runtime.arrays import bytes_at
 from livectr.serving import metrics
+from livectr.serving.errors import OverloadError
+from livectr.serving.status_details import status_of
 from livectr.serving.tls import Certificate, followed_certificate
 from livectr.system.tls import FollowedFiles, TlsFiles
 
-Options = Sequence[tuple[str, int]]
+log = logging.getLogger(__name__)
+
 _METADATA_BYTES = 16 << 10
 _DETAILS = "grpc-status-details-bin"
+_RETRY = status_of(OverloadError("")).details[0].SerializeToString()
+"""Detail of what the front refuses."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +57,22 @@ class FrontLimits:
         waiting: requests that wait for a place.
         bytes: of both.
         calls: calls of its methods that are under way, and threads for those that are not plain.
+        message_bytes: largest request that is read.
+        reuse_port: share the port with other processes.
+        age_ms: age at which a client gets a GOAWAY; 0: none.
+        grace_ms: time that its requests then have to end.
+        ping_ms: least time between pings of a client that gets nothing, else it is told to go away.
     """
 
     active: int
     waiting: int
     bytes: int
     calls: int
+    message_bytes: int
+    reuse_port: bool
+    age_ms: int
+    grace_ms: int
+    ping_ms: int
 
 
 class Front:
@@ -74,7 +90,8 @@ class Front:
     def __init__(self, library: ctypes.CDLL, methods: Sequence[FrontMethod], limits: FrontLimits) -> None:
         self._library, self._methods, self._limits = _declared(library), methods, limits
         self._folder = tempfile.TemporaryDirectory(prefix="livectr-front-")  # nobody else may enter it
-        self.upstream = f"unix:{self._folder.name}/python"
+        self._socket = f"{self._folder.name}/python"
+        self.upstream = f"unix:{self._socket}"
         self._handle: int | None = self._library.front_new()
         for method in methods:
             plain = None if method.plain is None else method.plain.handle
@@ -92,14 +109,13 @@ class Front:
         with self._counting:
             return int(self._library.front_calls(self._handle)) if self._handle else 0
 
-    def listen(self, address: str, options: Options, tls: TlsFiles | None) -> int:
+    def listen(self, address: str, tls: TlsFiles | None) -> int:
         """Listen on HOST:PORT, and return the port; 0: that cannot be.
 
         Clients wait until the server has started.
 
         Args:
             address: HOST:PORT.
-            options: of gRPC.
             tls: files of the certificate; None: without TLS.
 
         Raises:
@@ -107,13 +123,12 @@ class Front:
         """
         if tls is not None:
             self._fetch = _Fetch(_Certificates(followed_certificate(tls)))
-        names = (ctypes.c_char_p * len(options))(*(name.encode() for name, _ in options))
-        values = (ctypes.c_int64 * len(options))(*(value for _, value in options))
-        limits = self._limits
-        words = (ctypes.c_int64 * 4)(limits.active, limits.waiting, limits.bytes, limits.calls)
-        at = address.encode(), self.upstream.encode(), names, values, len(options), words
-        shown = ctypes.cast(self._fetch, ctypes.c_void_p), tls is not None and tls.client_ca is not None
-        return int(self._library.front_start(self._handle, *at, *shown))
+        words = (ctypes.c_int64 * len(fields(FrontLimits)))(*astuple(self._limits))
+        fetch = None if tls is None else ctypes.cast(self._fetch, ctypes.c_void_p)
+        at = address.encode(), self._socket.encode()
+        return int(
+            self._library.front_start(self._handle, *at, words, _RETRY, len(_RETRY), fetch),
+        )
 
     def start(self) -> None:
         """Answer calls."""
@@ -148,31 +163,40 @@ class Front:
     def _grow(self) -> None:
         """Begin a thread, as far as the limits allow."""
         with self._growing:
-            if len(self._threads) < self._limits.calls:
-                name = f"front-{len(self._threads)}"
-                self._threads.append(threading.Thread(target=self._run, name=name, daemon=True))
-                self._threads[-1].start()
+            if len(self._threads) >= self._limits.calls:
+                return
+            thread = threading.Thread(target=self._run, name=f"front-{len(self._threads)}", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # the machine has no more; those there are go on
+                log.error("the front cannot begin thread %d: %s", len(self._threads), error)
+            else:
+                self._threads.append(thread)
 
     def _run(self) -> None:
-        """Answer requests that are not plain; while it waits for one, the thread answers plain ones."""
+        """Answer requests that are not plain."""
         handed, library = _Handed(), self._library
         front, at = self._handle, ctypes.byref(handed)
         while library.front_next(front, at):
             if not handed.idle:
                 self._grow()
-            call = handed.call
-            try:
-                raw = bytes_at(handed.data, handed.bytes)
-                reply = self._methods[handed.method].handle(raw, HandedCall(library, call, handed.deadline))
-            except _AbortError as ended:
-                code, text, more = ended.status.value[0], ended.details.encode(), ended.more
-                library.front_fail(call, code, text, len(text), more, len(more))
-            except BaseException as error:  # as gRPC does
-                text = f"Exception calling application: {error}".encode()
-                library.front_fail(call, grpc.StatusCode.UNKNOWN.value[0], text, len(text), b"", 0)
-                raise
-            else:
-                library.front_reply(call, reply, len(reply))
+            self._answer(handed)
+
+    def _answer(self, handed: _Handed) -> None:
+        """Answer a request; whatever happens, the call ends."""
+        library, call = self._library, HandedCall(self._library, handed.call, handed.deadline)
+        try:
+            raw = bytes_at(handed.data, handed.bytes)
+            reply = self._methods[handed.method].handle(raw, call)
+        except _AbortError as ended:
+            code, text, more = ended.status.value[0], ended.details.encode(), ended.more
+            library.front_fail(call.end(), code, text, len(text), more, len(more))
+        except BaseException as error:  # as gRPC does
+            text = f"Exception calling application: {error}".encode()
+            library.front_fail(call.end(), grpc.StatusCode.UNKNOWN.value[0], text, len(text), b"", 0)
+            log.exception("a request failed")
+        else:
+            library.front_reply(call.end(), reply, len(reply))
 
 
 class _Shown(ctypes.Structure):
@@ -210,7 +234,8 @@ class HandedCall:
     """
 
     def __init__(self, library: ctypes.CDLL, call: int, deadline: float) -> None:
-        self._library, self._call, self._deadline = library, call, deadline
+        self._library, self._deadline = library, deadline
+        self._call: int | None = call
         self._ended: tuple[grpc.StatusCode, str] | None = None
 
     def time_remaining(self) -> float | None:
@@ -220,7 +245,13 @@ class HandedCall:
 
     def is_active(self) -> bool:
         """Tell if the client still waits."""
-        return bool(self._library.front_is_active(self._call))
+        return self._call is not None and bool(self._library.front_is_active(self._call))
+
+    def end(self) -> int:
+        """Give the handle back, to end the call by it."""
+        call, self._call = self._call, None
+        assert call is not None
+        return call
 
     def abort(self, code: grpc.StatusCode, details: str) -> NoReturn:
         """End the call by a status; it raises."""
@@ -242,6 +273,8 @@ class HandedCall:
 
     def invocation_metadata(self) -> list[tuple[str, str]]:
         """Metadata that the client has sent."""
+        if self._call is None:
+            return []
         room = _METADATA_BYTES
         buffer = ctypes.create_string_buffer(room)
         while (size := self._library.front_metadata(self._call, buffer, room)) > room:
@@ -280,7 +313,7 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
         "front_method": (None, [pointer, text, pointer, pointer, pointer]),
         "front_start": (
             number,
-            [pointer, text, text, pointer, pointer, number, pointer, pointer, ctypes.c_bool],
+            [pointer, text, text, pointer, text, number, pointer],
         ),
         "front_next": (ctypes.c_bool, [pointer, pointer]),
         "front_reply": (None, [pointer, text, number]),

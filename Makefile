@@ -98,7 +98,7 @@ docs: .venv-docs/ready  ## the docs site, from docs/ to site/; fails on a broken
 	@./setup.sh docs
 
 bench: setup  ## every benchmark, JSON under bench/results/
-	@for name in ingest kafka features featurebox tables tiers train step whole-run peers des-bytes mesh quality learning first-rows counters delayed carry scaling publish redis-memory serving freshness start resize images memory day large-day network; do \
+	@for name in ingest kafka features featurebox tables tiers train step whole-run peers des-bytes mesh quality learning first-rows counters funnel delayed carry scaling publish redis-memory serving freshness start resize images memory day large-day network; do \
 	    $(PY) -m livectr bench $$name --json bench/results/$$name.json || exit 1; done
 
 test-gpu: setup  ## the tests that need a GPU; fails where there is none

@@ -77,6 +77,12 @@ CHOSEN: Mapping[str, tuple[Chosen, ...]] = MappingProxyType(
             Chosen("DeepFM of 10,000 rows, whole process", "seconds to the report", "DeepFM, 10,000 rows"),
             Chosen("examples/s of DeepFM, 10,000 rows", "examples learned a second", "DeepFM, 10,000 rows"),
         ),
+        "funnel": (
+            Chosen(
+                "revenue of the top ten that a cut to a tenth keeps",
+                "revenue of the true top ten that is kept, cut by value",
+            ),
+        ),
         "freshness": (
             Chosen("p99, event to servable", "p99, event to servable"),
             Chosen("largest rate that holds", "largest rate that holds"),

@@ -309,12 +309,16 @@ class Training:
             return True
         if self._enough():
             return True
+        if round_.cut is not None:
+            # Its rows are popped after this (`Feed`). At the end rows leave that may come before them: where
+            # topics or partitions are idle, those of the others go ahead.
+            return False
         # A rank may own no partition with events; examples are counted over all ranks.
         fed = parts.control.world == 1 or parts.progress.examples > 0
         if fed and all(flags.quiet for flags in round_.flags):
             parts.stream.source.finish()
         newest = max(flags.newest for flags in round_.flags)
-        waits = round_.cut is None and not round_.moved and all(flags.paused for flags in round_.flags)
+        waits = not round_.moved and all(flags.paused for flags in round_.flags)
         writes = parts.checkpoint is not None and parts.checkpoint.busy
         if not parts.stream.source.reached(newest) and waits and not writes:
             self._close()

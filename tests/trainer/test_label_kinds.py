@@ -6,6 +6,7 @@ import json
 import random
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from livectr.analysis.score_log import Scoring, score_log
 from livectr.check.rules import DOUBTFUL, WRONG, findings
 from livectr.check.sample import read_sample
 from livectr.cli import main
+from livectr.ingest.join import arrivals
 from livectr.ingest.language.streams import Label, Stream, label_join
 from livectr.ingest.language.targets import Target
 from livectr.ingest.materialized.features import MaterializedFeatures
@@ -27,6 +29,8 @@ from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.quality.metrics import calibration
 from livectr.trainer.quality.predictions import UNKNOWN, quality_of, read_predictions, read_records
 from livectr.trainer.run import TrainOptions, train
+from livectr.trainer.stream.batcher import Batcher, Round
+from livectr.trainer.stream.header import Flags
 from tests.ranks import Processes
 from tests.trainer.kills import OPTIONS, kill_group, kill_one_rank, kill_somewhere
 from tests.trainer.label_kinds_once import WINDOWS, placed_shop, shop, shop_log, write_shop
@@ -131,12 +135,36 @@ def test_ranks_that_are_killed_end_as_one_that_was_not(tmp_path: Path) -> None:
     assert len(sample) == 1_000 and sample.stats.labels["order"]["matched"] > 0
 
 
-def test_a_live_run_is_replayed_to_the_last_bit(tmp_path: Path) -> None:
-    """The clock lets a topic be idle; the order log has what it decided."""
+def test_a_live_run_is_replayed_to_the_last_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock lets topics be idle, and ends the run while batches that it let go are cut.
+
+    The end releases rows that come before those of these batches.
+    """
     source = write_shop(tmp_path / "logs", 1_000)
     options: dict[str, Any] = dict(threads=1, batch_size=64, batch_ramp=32)
     live, again = tmp_path / "live", tmp_path / "again"
-    train(shop(), TrainOptions(source, checkpoint=str(live), until_idle_s=1, idle_partition_s=0.2, **options))
+    now_s = 0.0
+    ended_at: list[int] = []
+    round_of = Batcher.round
+
+    def timed(batcher: Batcher, flags: Flags) -> Round:
+        nonlocal now_s
+        found = round_of(batcher, flags)
+        if found.cut is None and not found.moved:
+            now_s += 0.25
+        elif found.cut is not None and not found.cut.natural and not ended_at:
+            now_s += 1
+            ended_at.append(batcher.steps)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(arrivals, "time", SimpleNamespace(monotonic=lambda: now_s))
+        patch.setattr(Batcher, "round", timed)
+        report = train(
+            shop(),
+            TrainOptions(source, checkpoint=str(live), until_idle_s=1, idle_partition_s=0.2, **options),
+        )
+    assert 0 < ended_at[0] < report.steps - 1
     train(shop(), TrainOptions(source, checkpoint=str(again), until_end=True, order_of=str(live), **options))
     assert (again / "predictions").read_bytes() == (live / "predictions").read_bytes()
     assert len(read_predictions(live / "predictions")) == 1_000

@@ -89,6 +89,8 @@ class Places {
         else if (active_ + waiting >= limits_.active + limits_.waiting)
             problem =
                 std::to_string(active_) + " requests are computing and " + std::to_string(waiting) + " are waiting";
+        else if (int64_t(handed_.size()) >= limits_.calls)  // of clients that have gone, too
+            problem = std::to_string(handed_.size()) + " calls wait for a thread";
         if (!problem.empty()) {
             ++refused_[size_t(call->method.number)];
             return problem;
@@ -125,7 +127,7 @@ class Places {
     void leave(const CallRef& call, bool done) {
         std::lock_guard<std::mutex> hold(mutex_);
         --active_;
-        if (done) bytes_ -= call->bytes();
+        if (done || (call->gone && int64_t(handed_.size()) >= limits_.calls)) bytes_ -= call->bytes();
         else hand(call);
     }
 

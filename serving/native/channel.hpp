@@ -41,6 +41,9 @@ class Channel {
     virtual ~Channel() {
         nghttp2_session_del(session);
         SSL_free(tls_);
+        // A forked process may have the socket, too: epoll would go on to name this channel.
+        epoll_ctl(epoll_, EPOLL_CTL_DEL, socket, nullptr);
+        ::shutdown(socket, SHUT_RDWR);
         close(socket);
     }
 
@@ -52,12 +55,15 @@ class Channel {
     // Reads what has come.
     void read() {
         uint8_t buffer[32 << 10];
-        for (int turn = 0; !over_ && (turn < 4 || tls_); ++turn) {
+        // A client that sends without a pause must not keep the loop; what TLS has decrypted already, no event would tell.
+        for (int turn = 0; !over_ && (turn < MOST_READS || (tls_ && !lingers_ && SSL_pending(tls_))); ++turn) {
             const ssize_t size = receive(buffer, sizeof(buffer));
             if (size < 0) break;
             if (size == 0) return end();
             if (lingers_) continue;  // what comes after the end of the session
             if (nghttp2_session_mem_recv(session, buffer, size_t(size)) < 0) linger();  // no HTTP/2, or a flood
+            // Frames that wait to be written: a client that makes us write, and does not read.
+            if (nghttp2_session_get_outbound_queue_size(session) > most_frames_) return end();
             if (size_t(size) < sizeof(buffer) && !tls_) break;
         }
     }
@@ -146,6 +152,7 @@ class Channel {
         (of_server ? nghttp2_session_server_new2 : nghttp2_session_client_new2)(&session, calls, static_cast<T*>(this),
                                                                                 options);
         nghttp2_option_del(options);
+        if (of_server) most_frames_ = MOST_FRAMES;
         nghttp2_session_callbacks_del(calls);
     }
 
@@ -163,12 +170,14 @@ class Channel {
 
   private:
     static constexpr size_t MOST_OUT = 64 << 10;
+    static constexpr size_t MOST_FRAMES = 10'000;
+    static constexpr int MOST_READS = 4;
     static constexpr double LINGER_S = 1;
 
     const int epoll_;
     SSL* const tls_;
     std::vector<uint8_t> out_;
-    size_t written_ = 0;
+    size_t written_ = 0, most_frames_ = SIZE_MAX;
     bool over_ = false, writes_ = false, lingers_ = false;
     double linger_until_ = 0;
 
@@ -260,7 +269,8 @@ class Client final : public Channel {
         size_t header_bytes = 0;
         bool ended = false;     // the client has sent all
         bool answered = false;  // the reply, or a status, is given
-        CallRef call;
+        CallRef call;           // until it is answered
+        double came_at = 0;
         uint8_t prefix[5] = {};  // of the message: compressed, and its bytes
         size_t prefixed = 0, bytes = 0;
         PassedRef passed;
@@ -275,6 +285,7 @@ class Client final : public Channel {
     bool greeted_ = false;                    // the client has said that it speaks HTTP/2
     bool draining_ = false, goaway_ = false;  // goaway: new streams are ignored
     double goaway_at_ = 0, ends_at_ = HUGE_VAL;
+    size_t unread_ = 0;  // bytes of replies that wait for the client
     double pinged_at_ = 0;
     int pings_ = 0;  // too early
 
@@ -284,7 +295,9 @@ class Client final : public Channel {
     void end_of_request(int32_t id, Stream& stream);
     void refuse(int32_t id, Stream& stream, const std::string& problem);
     void fail(int32_t id, Stream& stream, const Status& status);
+    void detach(Stream& stream);
     void release(Stream& stream);
+    void end_late(double now);
     void ping();
     void go_away();
 };

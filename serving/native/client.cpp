@@ -8,7 +8,9 @@ namespace {
 constexpr size_t MOST_HEADERS = 16 << 10;  // as gRPC
 constexpr uint32_t WINDOW = 1 << 20;       // of a stream; a connection has four of them
 constexpr double GREETING_S = 120, GOAWAY_S = 1;
-constexpr int MOST_PINGS = 2;  // that come too early
+constexpr double MESSAGE_S = 20;          // in which a message is whole; until then its call has a place
+constexpr size_t MOST_UNREAD = 16 << 20;  // bytes of a connection's replies that its client has not taken
+constexpr int MOST_PINGS = 2;             // that come too early
 constexpr int64_t FOUND = 200;
 
 // Value of a header; empty: there is none.
@@ -58,14 +60,23 @@ Client::~Client() {
     for (auto& [_, stream] : streams_) release(stream);
 }
 
+// Ends the call of a stream, which may stay open: a client that reads late keeps its reply in memory, no more.
+void Client::detach(Stream& stream) {
+    stream.answered = true;
+    stream.headers = {};
+    if (!stream.call) return;
+    stream.call->gone = true, stream.call->client = nullptr;
+    stream.call = nullptr;
+    --loop_.shared().places->calls;
+}
+
 // Lets go of what a stream has elsewhere.
 void Client::release(Stream& stream) {
-    if (stream.call) {
-        stream.call->gone = true, stream.call->client = nullptr;
-        if (!std::exchange(stream.answered, true)) --loop_.shared().places->calls;
-    }
+    detach(stream);
+    unread_ -= stream.out.size() - stream.sent;
     if (stream.passed) {
         Passed& passed = *stream.passed;
+        nghttp2_session_consume_connection(session, passed.to_python.size());
         passed.client = nullptr;
         if (passed.python) passed.python->cancel(passed), loop_.touch(*passed.python);
     }
@@ -82,7 +93,8 @@ void Client::on_header(int32_t id, std::string_view name, std::string_view value
     if (found == streams_.end()) return;
     Stream& stream = found->second;
     stream.header_bytes += name.size() + value.size() + 32;
-    if (stream.header_bytes <= MOST_HEADERS && !stream.call && !stream.passed) stream.headers.emplace_back(name, value);
+    if (stream.header_bytes <= MOST_HEADERS && !stream.answered && !stream.call && !stream.passed)
+        stream.headers.emplace_back(name, value);
 }
 
 void Client::on_frame(const nghttp2_frame& frame) {
@@ -106,10 +118,13 @@ void Client::request(int32_t id, Stream& stream) {
     if (method != shared.setup.methods.end() && is_usual(stream.headers)) {
         const double deadline = seconds() + timeout_s(header(stream.headers, "grpc-timeout"));
         stream.call = std::make_shared<Call>(loop_, method->second, deadline, metadata(stream.headers), this, id);
-        if (shared.places->calls++ >= limits.calls) {
-            shared.places->refuse(method->second);
-            refuse(id, stream, std::to_string(limits.calls) + " calls are under way");
-        }
+        stream.came_at = seconds();
+        const bool full = shared.places->calls++ >= limits.calls;
+        if (!full && unread_ <= MOST_UNREAD) return;
+        shared.places->refuse(method->second);
+        refuse(id, stream,
+               full ? std::to_string(limits.calls) + " calls are under way"
+                    : std::to_string(unread_) + " bytes of replies wait for this client, which does not read them");
         return;
     }
     Upstream* const python = loop_.upstream();
@@ -121,14 +136,15 @@ void Client::request(int32_t id, Stream& stream) {
 
 void Client::on_data(int32_t id, std::string_view data) {
     const auto found = streams_.find(id);
-    nghttp2_session_consume_connection(session, data.size());
-    if (found == streams_.end()) return;
-    Stream& stream = found->second;
-    if (stream.passed && stream.passed->python) {
+    if (found != streams_.end() && found->second.passed && found->second.passed->python) {
+        Stream& stream = found->second;
         stream.passed->to_python += data;
         stream.passed->python->pass_data(*stream.passed);
         return loop_.touch(*stream.passed->python);
     }
+    nghttp2_session_consume_connection(session, data.size());
+    if (found == streams_.end()) return;
+    Stream& stream = found->second;
     nghttp2_session_consume_stream(session, id, data.size());
     if (stream.call && !stream.answered && !stream.call->began) message(id, stream, data);
 }
@@ -180,8 +196,8 @@ void Client::refuse(int32_t id, Stream& stream, const std::string& problem) {
 
 // Ends a stream by a status, without a message.
 void Client::fail(int32_t id, Stream& stream, const Status& status) {
-    if (std::exchange(stream.answered, true)) return;
-    if (stream.call) --loop_.shared().places->calls;
+    if (stream.answered) return;
+    detach(stream);
     const std::string code = std::to_string(status.code), text = percent_encoded(status.text);
     const std::string details = base64(status.details);
     std::vector<nghttp2_nv> out{field(":status", "200"), field("content-type", "application/grpc"),
@@ -197,20 +213,22 @@ void Client::answer(Call& call) {
     if (found == streams_.end()) return;
     Stream& stream = found->second;
     if (call.status.code) return fail(call.stream, stream, call.status);
-    if (std::exchange(stream.answered, true)) return;
-    --loop_.shared().places->calls;
+    if (stream.answered) return;
+    detach(stream);
     const size_t bytes = call.reply.size();
     stream.out = {'\0', char(bytes >> 24), char(bytes >> 16), char(bytes >> 8), char(bytes)};
     stream.out += call.reply;
+    unread_ += stream.out.size();
     const nghttp2_nv head[] = {field(":status", "200"), field("content-type", "application/grpc")};
     nghttp2_data_provider provider{};
     provider.source.ptr = &stream;
     provider.read_callback = [](nghttp2_session* session, int32_t id, uint8_t* to, size_t room, uint32_t* flags,
-                                nghttp2_data_source* source, void*) -> ssize_t {
+                                nghttp2_data_source* source, void* self) -> ssize_t {
         Stream& stream = *static_cast<Stream*>(source->ptr);
         const size_t size = std::min(room, stream.out.size() - stream.sent);
         std::memcpy(to, stream.out.data() + stream.sent, size);
         stream.sent += size;
+        static_cast<Client*>(self)->unread_ -= size;
         if (stream.sent == stream.out.size()) {
             *flags |= NGHTTP2_DATA_FLAG_EOF | NGHTTP2_DATA_FLAG_NO_END_STREAM;
             const nghttp2_nv trailer = field("grpc-status", "0");
@@ -258,6 +276,7 @@ void Client::pass_data(Passed& passed) {
 
 // Takes the end of Python's stream.
 void Client::pass_end(Passed& passed, uint32_t error) {
+    nghttp2_session_consume_connection(session, std::exchange(passed.to_python, {}).size());
     if (!passed.begun) {
         const auto found = streams_.find(passed.client_stream);
         if (found != streams_.end())
@@ -269,7 +288,7 @@ void Client::pass_end(Passed& passed, uint32_t error) {
     loop_.touch(*this);
 }
 
-void Client::consumed(int32_t id, size_t bytes) { nghttp2_session_consume_stream(session, id, bytes); }
+void Client::consumed(int32_t id, size_t bytes) { nghttp2_session_consume(session, id, bytes); }
 
 void Client::on_sent(const nghttp2_frame& frame) {
     if (frame.hd.type != NGHTTP2_HEADERS && frame.hd.type != NGHTTP2_DATA) return;
@@ -321,8 +340,16 @@ void Client::go_away() {
     loop_.touch(*this);
 }
 
+// Ends the calls whose messages do not become whole.
+void Client::end_late(double now) {
+    for (auto& [id, stream] : streams_)
+        if (stream.call && !stream.call->began && now > std::min(stream.call->deadline, stream.came_at + MESSAGE_S))
+            fail(id, stream, {DEADLINE_EXCEEDED, "the message did not come in time", ""});
+}
+
 void Client::tick(double now) {
     Channel::tick(now);
+    end_late(now);
     if (!greeted_ && now > greeted_until_) end();
     if (!draining_ && now > ages_at_) drain(double(loop_.shared().setup.limits.grace_ms) / 1000);
     if (draining_ && !goaway_ && now > goaway_at_) go_away();

@@ -14,7 +14,7 @@ namespace livectr::serving {
 namespace {
 
 constexpr double TICK_S = 0.1;
-constexpr int MOST_EVENTS = 64;
+constexpr int MOST_EVENTS = 64, KEEPALIVE_S = 60;
 
 }  // namespace
 
@@ -141,6 +141,9 @@ void Loop::accept() {
             if (socket < 0) break;
             const int on = 1;
             setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+            // A client whose machine is gone says no goodbye.
+            setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+            setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &KEEPALIVE_S, sizeof(KEEPALIVE_S));
             Loop* least = this;
             for (const auto& other : shared_.loops)
                 if (other->connections_ < least->connections_) least = other.get();

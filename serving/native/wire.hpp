@@ -13,7 +13,13 @@ namespace livectr::serving {
 using Headers = std::vector<std::pair<std::string, std::string>>;
 
 // gRPC status codes that the front itself gives.
-enum Code : int64_t { RESOURCE_EXHAUSTED = 8, UNIMPLEMENTED = 12, INTERNAL = 13, UNAVAILABLE = 14 };
+enum Code : int64_t {
+    DEADLINE_EXCEEDED = 4,
+    RESOURCE_EXHAUSTED = 8,
+    UNIMPLEMENTED = 12,
+    INTERNAL = 13,
+    UNAVAILABLE = 14
+};
 
 struct Status {
     int64_t code = 0;

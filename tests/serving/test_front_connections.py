@@ -131,6 +131,26 @@ def test_a_client_that_never_reads_costs_nobody_else_a_place(app: App) -> None:
         assert ask(app)
 
 
+def test_a_call_whose_message_does_not_come_ends_at_its_deadline(app: App) -> None:
+    headers = raw.request_headers(RANK, [("grpc-timeout", "10m")])
+    with raw.RawClient(app.server.address) as client:
+        client.send(raw.frame(raw.HEADERS, raw.END_HEADERS, 1, headers))
+        assert [f for f in client.frames_until_end_of(1) if f.kind == raw.HEADERS]
+        until(lambda: app.server.calls, equals=0)
+
+
+def test_a_client_that_makes_the_server_write_and_never_reads_is_cut_off(app: App) -> None:
+    headers = raw.request_headers(RANK)
+    streams = b"".join(
+        raw.frame(raw.HEADERS, raw.END_HEADERS, stream, headers) for stream in range(1, 400_000, 2)
+    )
+    with raw.RawClient(app.server.address) as client:
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        with pytest.raises(ConnectionError):
+            client.send(streams)
+    assert ask(app)
+
+
 def test_a_full_server_says_when_to_ask_again(app: App) -> None:
     with raw.RawClient(app.server.address) as client:
         for stream in range(1, 2 * MOST_CALLS, 2):  # their messages never come

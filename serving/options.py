@@ -46,7 +46,7 @@ class ServeOptions(StartOptions, ProcessOptions):
     )
     workers: int = setting(1, "processes that share the port", BASICS, least=1, flag=True)
     front: Literal["auto", "native", "python"] = setting(
-        "auto",
+        "python",
         "who reads the requests: native (C++, answers plain requests itself), python, or native where it is "
         "built (auto)",
         LOAD,

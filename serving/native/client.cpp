@@ -28,8 +28,11 @@ bool is_own(std::string_view name) {
 // The front reads a request where nothing of it is unusual; gRPC in Python knows the rest.
 bool is_usual(const Headers& headers) {
     const std::string_view type = header(headers, "content-type"), encoding = header(headers, "grpc-encoding");
+    for (const auto& [name, value] : headers)
+        if (ends(name, "-bin") && !is_base64(value)) return false;
     return header(headers, ":method") == "POST" && (type == "application/grpc" || type == "application/grpc+proto") &&
-           (encoding.empty() || encoding == "identity");
+           (encoding.empty() || encoding == "identity") && header(headers, "te") == "trailers" &&
+           !std::isnan(timeout_s(header(headers, "grpc-timeout")));
 }
 
 Headers metadata(const Headers& headers) {

@@ -35,12 +35,13 @@ inline bool ends(std::string_view text, std::string_view with) {
     return text.size() >= with.size() && text.substr(text.size() - with.size()) == with;
 }
 
-// Seconds of `grpc-timeout`, such as 100m. Returns infinity for another form, as without one.
+// Seconds of `grpc-timeout`, such as 100m; infinity: there is none; NaN: another form.
 inline double timeout_s(std::string_view text) {
-    if (text.size() < 2 || text.size() > 9) return HUGE_VAL;
+    if (text.empty()) return HUGE_VAL;
+    if (text.size() < 2 || text.size() > 9) return NAN;
     double value = 0;
     for (char digit : text.substr(0, text.size() - 1)) {
-        if (digit < '0' || digit > '9') return HUGE_VAL;
+        if (digit < '0' || digit > '9') return NAN;
         value = value * 10 + (digit - '0');
     }
     switch (text.back()) {
@@ -50,7 +51,7 @@ inline double timeout_s(std::string_view text) {
         case 'm': return value / 1e3;
         case 'u': return value / 1e6;
         case 'n': return value / 1e9;
-        default: return HUGE_VAL;
+        default: return NAN;
     }
 }
 
@@ -78,6 +79,11 @@ inline std::string base64(std::string_view bytes) {
     }
     if (bits) out += BASE64[held << (6 - bits) & 63];
     return out;
+}
+
+inline bool is_base64(std::string_view text) {
+    const size_t end = text.find_first_not_of(std::string_view(BASE64, 64));
+    return end == std::string_view::npos || text.find_first_not_of("=,", end) == std::string_view::npos;
 }
 
 // Bytes of a `-bin` header; what is no base64 is left out.

@@ -34,7 +34,7 @@ def test_hadolint_finds_nothing(file: Path) -> None:
 def test_no_address_and_no_health_check_is_in_a_dockerfile() -> None:
     for file in DOCKERFILES:
         instructions = [line for line in file.read_text().splitlines() if not line.startswith("#")]
-        assert not [line for line in instructions if "http" in line or "HEALTHCHECK" in line]
+        assert not [line for line in instructions if "://" in line or "HEALTHCHECK" in line]
 
 
 def test_every_image_ends_without_root() -> None:

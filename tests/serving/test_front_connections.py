@@ -139,18 +139,6 @@ def test_a_call_whose_message_does_not_come_ends_at_its_deadline(app: App) -> No
         until(lambda: app.server.calls, equals=0)
 
 
-def test_a_client_that_makes_the_server_write_and_never_reads_is_cut_off(app: App) -> None:
-    headers = raw.request_headers(RANK)
-    streams = b"".join(
-        raw.frame(raw.HEADERS, raw.END_HEADERS, stream, headers) for stream in range(1, 400_000, 2)
-    )
-    with raw.RawClient(app.server.address) as client:
-        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        with pytest.raises(ConnectionError):
-            client.send(streams)
-    assert ask(app)
-
-
 def test_a_full_server_says_when_to_ask_again(app: App) -> None:
     with raw.RawClient(app.server.address) as client:
         for stream in range(1, 2 * MOST_CALLS, 2):  # their messages never come
@@ -165,6 +153,15 @@ def test_a_full_server_says_when_to_ask_again(app: App) -> None:
     retry = error_details_pb2.RetryInfo()
     assert detail.Unpack(retry) and retry.retry_delay.seconds == 1
     until(lambda: app.server.calls, equals=0)
+
+
+@pytest.mark.parametrize("header", [("grpc-timeout", "-1S"), ("grpc-timeout", "1x"), ("x-bin", "!!!")])
+def test_a_header_that_breaks_a_rule_is_refused(app: App, header: tuple[str, str]) -> None:
+    """As Python refuses it, by `grpc-status: 13`."""
+    with raw.RawClient(app.server.address) as client:
+        client.ask(1, RANK, b"", [header])
+        answers = [frame.payload for frame in client.frames_until_end_of(1) if frame.kind == raw.HEADERS]
+    assert len(answers) == 1 and b"13" in answers[0]
 
 
 def test_a_request_without_a_message_is_a_mistake(app: App) -> None:

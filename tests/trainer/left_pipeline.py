@@ -18,5 +18,5 @@ pipeline = Pipeline(
     log,
     sparse={"ad": log.ad, "kind": ads.kind, "past": past},
     rank=LR(),
-    settings={"batch_size": 128, "batch_ramp": 0, "publish_interval_s": 0.05, "min_examples": 0},
+    settings={"batch_size": 128, "batch_ramp": 0, "publish_interval_s": 0.001, "min_examples": 0},
 )

@@ -78,7 +78,7 @@ def test_predicted_and_realised_values_are_those_of_the_log(
     ]
     values = livectr.score(PIPELINE, run.checkpoint, rows, tables=tables, value=True)
     np.testing.assert_allclose(values, bid * scores[0] + price[ad] * scores[1], rtol=1e-6)
-    with pytest.raises(livectr.ConfigError, match="a target has no value of its own"):
+    with pytest.raises(livectr.ConfigError, match="value=True is for a target with values, not 'order'"):
         livectr.score(PIPELINE, run.checkpoint, rows, tables=tables, value=True, target="order")
     for name, counter in counters.items():
         counted = metric_value(counter, label="click") - before[name]

@@ -123,12 +123,12 @@ BOARD = Board(
                 ),
                 lines(
                     "Calibration of value",
-                    "Worth × probability over the worth of the labels that came, in an hour; 1 is right. "
+                    "Worth × probability over the worth of the labels that came; 1 is right. "
                     "Empty: the pipeline has no value.",
                     "none",
                     (
-                        "sum by (label) (increase(livectr_predicted_value_total{@}[1h]))"
-                        " / sum by (label) (increase(livectr_realised_value_total{@}[1h]))",
+                        "sum by (label) (rate(livectr_predicted_value_total{@}[$__rate_interval]))"
+                        " / sum by (label) (rate(livectr_realised_value_total{@}[$__rate_interval]))",
                         "{{label}}",
                     ),
                 ),

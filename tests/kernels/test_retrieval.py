@@ -115,7 +115,7 @@ def valued(scores: F32, worths: NDArray[np.float32]) -> F32:
 
 @given(SCORES, st.integers(1, 100), st.integers(0, 2**32 - 1), st.booleans())
 def test_worths_weigh_the_logistic_scores(values: list[float], k: int, seed: int, few: bool) -> None:
-    """Of any scores, worths of 0 and ties; the rows' worths in a scan are bids of their keys."""
+    """Any scores, worths of 0 and ties; the rows' worths in a scan are bids of their keys."""
     scores, rng = np.array(values, np.float32), np.random.default_rng(seed)
     worths = (rng.integers(0, 3, len(scores)) if few else rng.lognormal(0, 3, len(scores))).astype(np.float32)
     one, keys = Query(np.ones(1, np.float32), 0.0, k), np.arange(len(scores))

@@ -32,7 +32,7 @@ ROWS = 1_500
 def test_a_late_label_is_learned_early_and_measured_when_it_is_final(
     late: Delayed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the score when its impression left; blocks have the bits of batches alone."""
+    """Measures are of the score when the impression left; blocks have the bits of batches alone."""
     log, cuts = shop_log(ROWS), []
     advance = Stages.advance
 

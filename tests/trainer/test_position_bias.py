@@ -79,7 +79,7 @@ def test_ads_are_ordered_by_what_is_clicked_once_seen(model: ModelConfig) -> Non
     better = (rate > np.median(rate)).astype(np.float32)
     assert auc(p, better) > auc(without, better) + 0.1
     assert p.mean() == pytest.approx(rate.mean(), rel=0.2)  # of a click at the first place
-    # What is measured is the product: the clicks of the log as it is.
+    # Measures are of the product: the clicks of the log as it is.
     late = slice(ROWS // 2, None)
     assert calibration(found["rank"][late], log["clicked"][late]) == pytest.approx(1, abs=0.05)
     for place in range(1, len(SEEN) + 1):

@@ -188,7 +188,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class _Computed:
-    """What a thread computes of a batch's own rows; None: the pipeline does not name it."""
+    """Result of a thread for a batch's own rows; None: the pipeline does not name it."""
 
     features: AnyFeatures
     weights: Weights | None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
-from kafka import KafkaProducer
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from livectr.ingest.addresses import kafka_servers
 from livectr.ingest.chunks import Position
@@ -14,6 +15,7 @@ from livectr.ingest.language.tables import Table
 from livectr.local.kafka import create_topics
 from tests.ingest.reading import Read, Send, arrow, assign, event, poll_until, rows, stream, to_end
 from tests.tiers import few
+from tests.waiting import until
 
 
 def test_json_and_arrow_messages(topic: str, send: Send, read: Read) -> None:
@@ -146,6 +148,11 @@ def test_aborted_transactions_are_left_out(kafka_url: str, topic: str, send: Sen
             producer.send(topic, event(n), partition=0)
         finish()
     producer.close()
+    end = TopicPartition(topic, 0)
+    with closing(
+        KafkaConsumer(bootstrap_servers=kafka_servers(kafka_url), isolation_level="read_committed")
+    ) as consumer:  # the broker writes its marker after it has answered
+        until(lambda: consumer.end_offsets([end])[end] >= 4)
     source = read(stream(topic))
     places = assign(source)
     source.start()

@@ -8,12 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from livectr.ingest.language.expr import ColumnRef, Expr
+from livectr.ingest.language.expr import Expr
 from livectr.ingest.language.hidden import refuse
-from livectr.ingest.language.roots import needs_statistics, roots_of
 from livectr.ingest.language.streams import View
 from livectr.ingest.plan.dag import FeaturePlan
-from livectr.ingest.plan.root_checks import check_root
+from livectr.ingest.plan.root_checks import check_of_row
 from livectr.ingest.plan.weights import IN_RANGE, within
 from livectr.system.errors import ConfigError
 
@@ -48,12 +47,7 @@ class ShownAt:
                 f"Pipeline: position_bias {expr} is {expr.dtype}; write a whole number: the place "
                 "on the page, such as log.position"
             )
-        if needs_statistics(expr):
-            raise ConfigError(f"Pipeline: position_bias {expr} depends on running statistics")
-        for root in roots_of(expr):
-            if not isinstance(root.ref, ColumnRef):
-                raise ConfigError(f"Pipeline: position_bias {expr} reads a history; take columns alone")
-            check_root(root, self.log)
+        check_of_row(expr, f"Pipeline: position_bias {expr}", self.log)
         if self.log.provisional:
             raise ConfigError(
                 f'Pipeline: position_bias does not go with delayed="{self.log.delayed}": labels have to be '

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from livectr.ingest.language.counts import CountedRef
 from livectr.ingest.language.expr import ColumnRef, Expr, RecentRef
+from livectr.ingest.language.roots import needs_counts, needs_statistics, roots_of
 from livectr.ingest.language.streams import View
 from livectr.system.errors import ConfigError
 
@@ -51,6 +52,29 @@ def check_root(root: Expr, log: View, *, label: bool = False) -> None:
         _check_declared(root, ref, log.impressions.columns)
         if ref.column == log.label_column and not label:
             raise ConfigError(f"{root} is the label; it cannot be a feature")
+
+
+def check_of_row(expr: Expr, what: str, log: View, *, label: bool = False) -> None:
+    """Check that an expression that is no feature is a function of an impression and its look-up rows alone.
+
+    Args:
+        expr: expression.
+        what: the expression, as an error names it.
+        log: of the pipeline.
+        label: the expression may read the label.
+
+    Raises:
+        ConfigError: it depends on other rows, or the log does not have what it reads.
+    """
+    if needs_statistics(expr) or needs_counts(expr):
+        raise ConfigError(
+            f"{what} depends on running statistics or counters, so that it would differ in another order; "
+            "take a function of the row alone"
+        )
+    for root in roots_of(expr):
+        if not isinstance(root.ref, ColumnRef):
+            raise ConfigError(f"{what} reads a history; take columns alone")
+        check_root(root, log, label=label)
 
 
 def _check_declared(root: Expr, ref: ColumnRef, columns: Mapping[str, str]) -> None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from livectr.ingest.language.expr import ColumnRef
-from livectr.ingest.language.roots import roots_of
 from livectr.ingest.language.streams import View
 from livectr.ingest.language.targets import Target
-from livectr.ingest.plan.root_checks import check_root
+from livectr.ingest.plan.root_checks import check_of_row
 from livectr.system.errors import ConfigError
 
 MOST = 32
@@ -64,10 +62,8 @@ def check_targets(
             "or say after='click'"
         )
     for target in targets:
-        for root in () if target.value is None else roots_of(target.value):
-            if not isinstance(root.ref, ColumnRef):
-                raise ConfigError(f"Target {target.name!r}: its value reads a history; take columns alone")
-            check_root(root, log, label=True)
+        if target.value is not None:
+            check_of_row(target.value, f"Target {target.name!r}: its value", log, label=True)
         if target.label is None:
             if target.name not in joined:
                 known = f"it has {', '.join(map(repr, joined))}" if joined else "it has none"
@@ -76,7 +72,4 @@ def check_targets(
                     f"labels=[Label({target.name!r}, its stream, window=...)] ({known})"
                 )
             continue
-        for root in roots_of(target.label):
-            if not isinstance(root.ref, ColumnRef):
-                raise ConfigError(f"Target {target.name!r} reads a history; take columns alone")
-            check_root(root, log, label=True)
+        check_of_row(target.label, f"Target {target.name!r}", log, label=True)

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from livectr.ingest.language import dtypes
-from livectr.ingest.language.expr import ColumnRef, Expr
+from livectr.ingest.language.expr import Expr
 from livectr.ingest.language.hidden import refuse
-from livectr.ingest.language.roots import needs_statistics, roots_of
 from livectr.ingest.language.streams import View
 from livectr.ingest.plan.dag import FeaturePlan
-from livectr.ingest.plan.root_checks import check_root
+from livectr.ingest.plan.root_checks import check_of_row
 from livectr.system.errors import ConfigError
 
 LEAST_RATE = 1e-6
@@ -72,15 +71,7 @@ class ExampleWeights:
             raise ConfigError(f"Pipeline: {name} is {expr!r}; {cure}")
         if expr.dtype not in dtypes.FIXED:
             raise ConfigError(f"Pipeline: {name} {expr} is {expr.dtype}; {cure}")
-        if needs_statistics(expr):
-            raise ConfigError(
-                f"Pipeline: {name} {expr} depends on running statistics, so that an example would count "
-                "otherwise in another order; take a function of the row alone"
-            )
-        for root in roots_of(expr):
-            if not isinstance(root.ref, ColumnRef):
-                raise ConfigError(f"Pipeline: {name} {expr} reads a history; take columns alone")
-            check_root(root, self.log, label=True)
+        check_of_row(expr, f"Pipeline: {name} {expr}", self.log, label=True)
 
     @property
     def rate(self) -> Expr | None:

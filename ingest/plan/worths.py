@@ -14,12 +14,12 @@ from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import ColumnRef, Expr
 from livectr.ingest.language.hidden import refuse
 from livectr.ingest.language.labels import CLICK
-from livectr.ingest.language.roots import needs_counts, needs_statistics, roots_of
+from livectr.ingest.language.roots import roots_of
 from livectr.ingest.language.streams import View
 from livectr.ingest.language.tables import Lookup, Table
 from livectr.ingest.language.value import Value
 from livectr.ingest.plan.dag import FeaturePlan
-from livectr.ingest.plan.root_checks import check_root
+from livectr.ingest.plan.root_checks import check_of_row
 from livectr.system.errors import ConfigError
 
 
@@ -68,15 +68,7 @@ class Worths:
         refuse(worth, "value")
         if worth.dtype not in dtypes.FIXED:
             raise ConfigError(f"Pipeline: the worth of {label}, {worth}, is {worth.dtype}; write a number")
-        if needs_statistics(worth) or needs_counts(worth):
-            raise ConfigError(
-                f"Pipeline: the worth of {label}, {worth}, depends on running statistics or counters; take a "
-                "function of the row alone"
-            )
-        for root in roots_of(worth):
-            if not isinstance(root.ref, ColumnRef):
-                raise ConfigError(f"Pipeline: the worth of {label}, {worth}, reads a history")
-            check_root(root, self.log)
+        check_of_row(worth, f"Pipeline: the worth of {label}, {worth},", self.log)
         if not _is_of_rows(worth) and label != self.value.bid_label:
             raise ConfigError(
                 f"Pipeline: the worth of {label}, {worth}, reads the impressions, but the bids of a request "

@@ -141,6 +141,15 @@ def test_an_extractor_that_fails_fails_the_run(tmp_path: Path) -> None:
             feed(None)
 
 
+def test_a_batch_of_other_examples_than_its_cut_is_refused(tmp_path: Path) -> None:
+    host = Extractor(ad_pipeline().plan)
+    with opened(write_files(tmp_path, 300), lambda e, s: host(e.columns, s)) as (feed, source, batcher):
+        cut = next_cut(batcher)
+        source.pop(1)
+        with pytest.raises(RuntimeError, match="other examples than its cut"):
+            feed(cut)
+
+
 def test_features_know_the_batches_before_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -280,6 +280,11 @@ class Feed:
         """Take a batch and start to extract it."""
         count, last = int(cut.counts[self._control.rank]), int(cut.order[-1])
         own = self._source.pop(count, last, cut.decided, partial(self._together, cut))
+        first = int(cut.counts[: self._control.rank].sum())
+        rank_major = np.empty_like(cut.order)
+        rank_major[cut.sequence] = cut.order
+        if not np.array_equal(own.order, rank_major[first : first + count]):
+            raise RuntimeError("a batch has other examples than its cut: some came between the two")
         extract = self._extract if cut.parts == 1 else self._plain
         computed = self._worker.submit(self._compute, extract, own, self.statistics)
         self._flights.append(_Flight(cut, own, computed))

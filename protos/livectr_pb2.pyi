@@ -134,8 +134,16 @@ class Explanation(_message.Message):
     head_logits: _containers.RepeatedScalarFieldContainer[float]
     def __init__(self, index: _Optional[int] = ..., logit: _Optional[float] = ..., contributions: _Optional[_Iterable[float]] = ..., keys: _Optional[_Iterable[int]] = ..., cold_keys: _Optional[_Iterable[int]] = ..., scale: _Optional[float] = ..., shift: _Optional[float] = ..., head_logits: _Optional[_Iterable[float]] = ...) -> None: ...
 
+class Exploration(_message.Message):
+    __slots__ = ("explored", "propensity")
+    EXPLORED_FIELD_NUMBER: _ClassVar[int]
+    PROPENSITY_FIELD_NUMBER: _ClassVar[int]
+    explored: bool
+    propensity: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, explored: _Optional[bool] = ..., propensity: _Optional[_Iterable[float]] = ...) -> None: ...
+
 class RankResponse(_message.Message):
-    __slots__ = ("request_id", "version", "model", "index", "pctr", "ecpm", "degraded", "degraded_reason", "value", "side", "explanations", "targets")
+    __slots__ = ("request_id", "version", "model", "index", "pctr", "ecpm", "degraded", "degraded_reason", "value", "exploration", "side", "explanations", "targets")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -145,6 +153,7 @@ class RankResponse(_message.Message):
     DEGRADED_FIELD_NUMBER: _ClassVar[int]
     DEGRADED_REASON_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
+    EXPLORATION_FIELD_NUMBER: _ClassVar[int]
     SIDE_FIELD_NUMBER: _ClassVar[int]
     EXPLANATIONS_FIELD_NUMBER: _ClassVar[int]
     TARGETS_FIELD_NUMBER: _ClassVar[int]
@@ -157,10 +166,11 @@ class RankResponse(_message.Message):
     degraded: bool
     degraded_reason: str
     value: _containers.RepeatedScalarFieldContainer[float]
+    exploration: Exploration
     side: str
     explanations: Explanations
     targets: _containers.RepeatedCompositeFieldContainer[TargetScores]
-    def __init__(self, request_id: _Optional[str] = ..., version: _Optional[int] = ..., model: _Optional[str] = ..., index: _Optional[_Iterable[int]] = ..., pctr: _Optional[_Iterable[float]] = ..., ecpm: _Optional[_Iterable[float]] = ..., degraded: _Optional[bool] = ..., degraded_reason: _Optional[str] = ..., value: _Optional[_Iterable[float]] = ..., side: _Optional[str] = ..., explanations: _Optional[_Union[Explanations, _Mapping]] = ..., targets: _Optional[_Iterable[_Union[TargetScores, _Mapping]]] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., version: _Optional[int] = ..., model: _Optional[str] = ..., index: _Optional[_Iterable[int]] = ..., pctr: _Optional[_Iterable[float]] = ..., ecpm: _Optional[_Iterable[float]] = ..., degraded: _Optional[bool] = ..., degraded_reason: _Optional[str] = ..., value: _Optional[_Iterable[float]] = ..., exploration: _Optional[_Union[Exploration, _Mapping]] = ..., side: _Optional[str] = ..., explanations: _Optional[_Union[Explanations, _Mapping]] = ..., targets: _Optional[_Iterable[_Union[TargetScores, _Mapping]]] = ...) -> None: ...
 
 class TargetScores(_message.Message):
     __slots__ = ("name", "probability", "value")
@@ -265,7 +275,7 @@ class RecommendStage(_message.Message):
     def __init__(self, name: _Optional[str] = ..., items_in: _Optional[int] = ..., items_out: _Optional[int] = ..., microseconds: _Optional[int] = ...) -> None: ...
 
 class RecommendResponse(_message.Message):
-    __slots__ = ("request_id", "version", "model", "prerank_model", "ids", "names", "pctr", "ecpm", "stages", "degraded", "degraded_reason", "value", "side")
+    __slots__ = ("request_id", "version", "model", "prerank_model", "ids", "names", "pctr", "ecpm", "stages", "degraded", "degraded_reason", "value", "exploration", "side")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -278,6 +288,7 @@ class RecommendResponse(_message.Message):
     DEGRADED_FIELD_NUMBER: _ClassVar[int]
     DEGRADED_REASON_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
+    EXPLORATION_FIELD_NUMBER: _ClassVar[int]
     SIDE_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     version: int
@@ -291,8 +302,9 @@ class RecommendResponse(_message.Message):
     degraded: bool
     degraded_reason: str
     value: _containers.RepeatedScalarFieldContainer[float]
+    exploration: Exploration
     side: str
-    def __init__(self, request_id: _Optional[str] = ..., version: _Optional[int] = ..., model: _Optional[str] = ..., prerank_model: _Optional[str] = ..., ids: _Optional[_Union[Int64s, _Mapping]] = ..., names: _Optional[_Union[Strings, _Mapping]] = ..., pctr: _Optional[_Iterable[float]] = ..., ecpm: _Optional[_Iterable[float]] = ..., stages: _Optional[_Iterable[_Union[RecommendStage, _Mapping]]] = ..., degraded: _Optional[bool] = ..., degraded_reason: _Optional[str] = ..., value: _Optional[_Iterable[float]] = ..., side: _Optional[str] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., version: _Optional[int] = ..., model: _Optional[str] = ..., prerank_model: _Optional[str] = ..., ids: _Optional[_Union[Int64s, _Mapping]] = ..., names: _Optional[_Union[Strings, _Mapping]] = ..., pctr: _Optional[_Iterable[float]] = ..., ecpm: _Optional[_Iterable[float]] = ..., stages: _Optional[_Iterable[_Union[RecommendStage, _Mapping]]] = ..., degraded: _Optional[bool] = ..., degraded_reason: _Optional[str] = ..., value: _Optional[_Iterable[float]] = ..., exploration: _Optional[_Union[Exploration, _Mapping]] = ..., side: _Optional[str] = ...) -> None: ...
 
 class DescribeRequest(_message.Message):
     __slots__ = ()
@@ -343,7 +355,7 @@ class VersionInfo(_message.Message):
     def __init__(self, side: _Optional[str] = ..., number: _Optional[int] = ..., created_ms: _Optional[int] = ..., champion: _Optional[str] = ..., examples: _Optional[int] = ..., rows: _Optional[int] = ..., served: _Optional[bool] = ..., held: _Optional[bool] = ...) -> None: ...
 
 class SideInfo(_message.Message):
-    __slots__ = ("name", "namespace", "share", "by", "model", "fingerprint", "version", "trouble")
+    __slots__ = ("name", "namespace", "share", "by", "model", "fingerprint", "version", "trouble", "explore")
     NAME_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     SHARE_FIELD_NUMBER: _ClassVar[int]
@@ -352,6 +364,7 @@ class SideInfo(_message.Message):
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    EXPLORE_FIELD_NUMBER: _ClassVar[int]
     name: str
     namespace: str
     share: float
@@ -360,7 +373,8 @@ class SideInfo(_message.Message):
     fingerprint: str
     version: int
     trouble: str
-    def __init__(self, name: _Optional[str] = ..., namespace: _Optional[str] = ..., share: _Optional[float] = ..., by: _Optional[str] = ..., model: _Optional[str] = ..., fingerprint: _Optional[str] = ..., version: _Optional[int] = ..., trouble: _Optional[str] = ...) -> None: ...
+    explore: str
+    def __init__(self, name: _Optional[str] = ..., namespace: _Optional[str] = ..., share: _Optional[float] = ..., by: _Optional[str] = ..., model: _Optional[str] = ..., fingerprint: _Optional[str] = ..., version: _Optional[int] = ..., trouble: _Optional[str] = ..., explore: _Optional[str] = ...) -> None: ...
 
 class DescribeResponse(_message.Message):
     __slots__ = ("role", "model", "fingerprint", "version", "created_ms", "columns", "max_candidates", "items", "content", "trouble", "champion", "value", "needs_bids", "step", "run_id", "examples", "lookup_ttl_ms", "held", "versions", "sides")

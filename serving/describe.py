@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from livectr.protos import livectr_pb2 as pb
+from livectr.serving.canary import on_side
+from livectr.serving.explore.orders import Explorer
 from livectr.serving.options import ServeOptions
 from livectr.serving.request.sentences import ColumnSpec
 from livectr.serving.sides import Side, Sides
@@ -37,7 +39,7 @@ def described(role: str, sides: Sides, options: ServeOptions) -> Any:
         lookup_ttl_ms=round(1000 * options.lookup_ttl_s),
         held=follower.held,
         versions=[version for side in sides.all for version in _versions(side)],
-        sides=[_side(side) for side in sides.all],
+        sides=[_side(side, options) for side in sides.all],
     )
 
 
@@ -58,7 +60,9 @@ def _versions(side: Side) -> Iterator[Any]:
         )
 
 
-def _side(side: Side) -> Any:
+def _side(side: Side, options: ServeOptions) -> Any:
+    with on_side(side.name):
+        explorer = Explorer.of(options.explore_options) if side.role.ranks else None
     version = side.follower.current
     return pb.SideInfo(
         name=side.name,
@@ -69,6 +73,7 @@ def _side(side: Side) -> Any:
         fingerprint=side.role.pipeline.fingerprint,
         version=version.number if version else 0,
         trouble=side.follower.trouble,
+        explore=str(explorer.options) if explorer is not None else "",
     )
 
 

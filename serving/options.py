@@ -7,6 +7,7 @@ from typing import Literal
 
 from livectr.ingest.addresses import log_folder, topic_address
 from livectr.serving.canary import CanaryOptions
+from livectr.serving.explore.options import ExploreOptions
 from livectr.serving.limits import RequestLimits
 from livectr.store.redis_url import SCHEMES as REDIS
 from livectr.system.addresses import is_loopback
@@ -95,6 +96,14 @@ class ServeOptions(StartOptions, ProcessOptions):
         example="ns=NS,share=0.05[,by=user|request][,pipeline=FILE.py]",
         see="operate.md#try-a-new-model-a-canary",
     )
+    explore: str | None = setting(
+        None,
+        "answer a share of the requests in an order that is drawn around the values, and log its propensity",
+        VERSIONS,
+        example="share=0.1,temperature=0.5[,top=10][,seed=0][,side=stable|canary]",
+        commands=("rank", "recommend"),
+        see="evaluation.md#explore",
+    )
     near_cache_rows: int = setting(2000000, "embedding rows kept in the server's memory", MEMORY, least=0)
     item_partials_mb: int = setting(
         64,
@@ -163,7 +172,7 @@ class ServeOptions(StartOptions, ProcessOptions):
         for name, address in (("listen", self.listen), ("health_listen", self.health_listen)):
             if address is not None:
                 check_address(name, address)
-        _ = self.tls, self.metrics_tls, self.canary_options
+        _ = self.tls, self.metrics_tls, self.canary_options, self.explore_options
         if self.token_file is not None and self.tls is None and not is_loopback(self.listen):
             raise ConfigError(
                 f"whoever sees a token on its way to {self.listen} may use it: set tls_cert and tls_key, "
@@ -181,6 +190,11 @@ class ServeOptions(StartOptions, ProcessOptions):
     def canary_options(self) -> CanaryOptions | None:
         """Parts of `canary`. Raises ConfigError for another form."""
         return None if self.canary is None else CanaryOptions.parse(self.canary, self.namespace)
+
+    @property
+    def explore_options(self) -> ExploreOptions | None:
+        """Parts of `explore`. Raises ConfigError for another form."""
+        return None if self.explore is None else ExploreOptions.parse(self.explore)
 
     @property
     def tls(self) -> TlsFiles | None:

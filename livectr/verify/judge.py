@@ -18,6 +18,7 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.table.table import MISSING_ROW
 from livectr.library.features import extracted
 from livectr.library.scoring import PRERANK, CheckpointScorer
+from livectr.serving.explore.orders import Explorer
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.verify.live import LiveInputs, Names, Values
 from livectr.verify.requests import Request
@@ -82,8 +83,16 @@ class Judgement:
     logit_difference: float
 
 
-def answer_of(request: Request, names: Names, reply: Any) -> Answer:
-    """Answer of a RankResponse or PreRankResponse, whose order must be that of its values."""
+def answer_of(request: Request, names: Names, reply: Any, explorer: Explorer | None = None) -> Answer:
+    """Answer of a RankResponse or PreRankResponse, whose order must be that of its values.
+
+    Args:
+        request: that was sent.
+        names: of its live inputs.
+        reply: to it.
+        explorer: of the server's side; the order and propensities of a reply must be those that it draws for
+            the values and the id of the reply. None: the server does not explore.
+    """
     found = np.array(reply.score if request.kind == PRERANK else reply.pctr, np.float64)
     keys = found if request.kind == PRERANK else np.array(reply.ecpm, np.float64)
     valued = len(reply.value) == len(found) and len(found) > 0
@@ -92,7 +101,7 @@ def answer_of(request: Request, names: Names, reply: Any) -> Answer:
     index = np.array(reply.index, np.int64)
     values = np.full(len(request), np.nan)
     whole = len(index) == len(found) == len(keys) and np.array_equal(np.sort(index), np.arange(len(request)))
-    ordered = whole and not (np.diff(keys) > 0).any()
+    ordered = whole and _is_order_of(keys, index, reply, None if request.kind == PRERANK else explorer)
     ordered = ordered and (valued or np.allclose(keys, found))  # without a value every bid is 1
     if ordered:
         values[index] = found
@@ -111,6 +120,17 @@ def answer_of(request: Request, names: Names, reply: Any) -> Answer:
         if ordered:
             worth[index] = keys
     return Answer(request, names, reply.version, values, targets, target_values, worth)
+
+
+def _is_order_of(keys: F64, index: I64, reply: Any, explorer: Explorer | None) -> bool:
+    """Tell if candidates of a reply, of values f64[n] in its order, are in the order that they must have."""
+    if explorer is None or not reply.request_id:
+        return not (np.diff(keys) > 0).any()
+    values = np.empty(len(keys))
+    values[index] = keys
+    drawn, said = explorer.draw(reply.request_id, values), reply.exploration
+    same = np.array_equal(drawn.order, index) and drawn.explored == said.explored
+    return same and np.array_equal(drawn.propensity, np.array(said.propensity))
 
 
 class Judge:

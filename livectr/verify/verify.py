@@ -10,6 +10,7 @@ Steps 2 to 4 are repeated until every request has a comparable reply, or the tim
 
 from __future__ import annotations
 
+import itertools
 import logging
 import random
 import time
@@ -23,6 +24,9 @@ import grpc
 
 from livectr.client.clients import ClientTls, PreRankClient, RankClient
 from livectr.ingest.pipeline import Pipeline
+from livectr.serving.canary import STABLE
+from livectr.serving.explore.options import ExploreOptions
+from livectr.serving.explore.orders import Explorer
 from livectr.store.manifest import VersionManifest
 from livectr.system.errors import ConfigError, ConnectError, MismatchError
 from livectr.trainer.checkpoint.manifest import Manifest
@@ -98,7 +102,7 @@ def verify(options: VerifyOptions) -> Report:
         PreRankClient(options.server, options.timeout_s, tls=options.tls, token=options.token) as prerank,
     ):
         # Not a canary's: its versions are of another namespace.
-        verification = _Verification(options, rank.on_side("stable"), prerank.on_side("stable"))
+        verification = _Verification(options, rank.on_side(STABLE), prerank.on_side(STABLE))
         try:
             return verification.run()
         finally:
@@ -110,6 +114,9 @@ class _Verification:
         self._options, self._rank, self._prerank = options, rank, prerank
         server = rank.describe()
         _check_server(options, server)
+        explore = next((side.explore for side in server.sides if side.name == STABLE), "")
+        self._explorer = Explorer(ExploreOptions.parse(explore)) if explore else None
+        self._asked = itertools.count()
         self._generations = Generations(options.checkpoint, options.pipeline)
         self._report = Report(options.tolerance)
         self._limit = time.monotonic() + options.wait_s
@@ -182,14 +189,16 @@ class _Verification:
             if reply.degraded:
                 self._report.add_degraded(reply.degraded_reason)
             else:
-                answers.append(answer_of(request, names, reply))
+                answers.append(answer_of(request, names, reply, self._explorer))
         return answers
 
     def _reply(self, request: Request) -> Any:
         worths = self._pipeline.worths
         bids = [1.0] * len(request) if worths is not None and worths.needs_bids else []
         if request.kind == "rank":
-            return self._rank.rank(request.context, request.candidates, bids)
+            # A side that explores draws by the id; without one it has nothing to draw.
+            id = "" if self._explorer is None else f"verify-{self._options.seed}-{next(self._asked)}"
+            return self._rank.rank(request.context, request.candidates, bids, request_id=id)
         (items,) = request.candidates.values()
         return self._prerank.prerank(request.context, items, len(items), bids)
 

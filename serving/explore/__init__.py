@@ -1,0 +1,1 @@
+"""Exploration: orders that are drawn around the values, with known propensities."""

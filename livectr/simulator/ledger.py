@@ -48,15 +48,17 @@ class Ledger:
             ) from None
         self._writer = pa.ipc.new_stream(self._file, SCHEMA)
         self._open: deque[Shown] = deque()
-        self._first = 1  # request id of labels[0]
+        self._first = 0  # request id of labels[0]
         self._labels: NDArray[np.uint8] = np.zeros(1024, np.uint8)
         self._shown_at: NDArray[np.int64] = np.zeros(1024, np.int64)
         self._click_mark = np.zeros(partitions, np.int64)  # cummax of the event time, per partition
 
     def show(self, shown: Shown) -> None:
-        """Add the impressions of a tick. Request ids continue from the last call."""
+        """Add the impressions of a tick. Request ids continue from the last call; the first may be any."""
         if not len(shown.ts):
             return
+        if not self._open:
+            self._first = int(shown.request_id[0])
         self._open.append(shown)
         end = int(shown.request_id[-1]) + 1 - self._first
         if end > len(self._labels):

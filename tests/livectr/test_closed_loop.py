@@ -20,6 +20,7 @@ from livectr.serving.app import App
 from livectr.serving.options import ServeOptions
 from livectr.simulator.auction import best_welfare, second_prices
 from livectr.simulator.closed_loop import FIRST_REQUEST
+from livectr.simulator.ledger import read_ledger
 from livectr.simulator.outcome import difference
 from livectr.simulator.truth import POSITIONS
 from tests.waiting import left_s
@@ -119,9 +120,14 @@ def test_the_same_servers_and_seed_show_the_same(
     """One arm alone has no difference to tell; its log is a log like any other."""
     runs = []
     for name in ("a", "b"):
+        ledger = tmp_path / f"{name}.arrows"
         flags = ("--seconds", "3", "--rate", "200", "--start", "1700000000000", "--ask", addresses["knows"])
-        found, impressions, clicks, _ = looped(tmp_path / name, capsys, *flags)
+        written = ("--ledger", str(ledger))
+        found, impressions, clicks, _ = looped(tmp_path / name, capsys, *flags, *written)
         runs.append((found["outcome"], impressions, clicks))
+        held = read_ledger(ledger)
+        assert held["request_id"].to_pylist() == sorted(one["request_id"] for one in impressions)
+        assert 0.8 * len(clicks) < sum(held["label"].to_pylist()) <= len(clicks)
     assert runs[0] == runs[1] and set(runs[0][0]) == {"arms"}
     report = livectr.train(KNOWS, source=f"file:{tmp_path / 'a'}", batch_size=64, threads=1).report
     assert report.examples_trained == len(runs[0][1])

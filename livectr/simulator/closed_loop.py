@@ -110,8 +110,10 @@ class _Arm:
                     f"{', '.join((*_CONTEXT, *_CANDIDATE))}"
                 )
 
-    def rank(self, values: dict[str, Any], ads: list[int], bids: list[float]) -> tuple[I64, F64]:
-        """Places among the candidates, best value first, and predicted click probabilities in that order."""
+    def rank(
+        self, values: dict[str, Any], ads: list[int], bids: list[float], request_id: str
+    ) -> tuple[I64, F64]:
+        """Places among the candidates as answered, and predicted click probabilities in that order."""
         context = {name: values[name] for name in self._context}
         passed = np.arange(len(ads))
         if self._cut:
@@ -120,7 +122,7 @@ class _Arm:
             ads, bids = [ads[i] for i in passed], [bids[i] for i in passed]
         same = {name: [values[name]] * len(ads) for name in self._candidate if name not in _CANDIDATE}
         candidates = {"ad_id": ads, **same}
-        answer = self.client.rank(context, candidates, bids)
+        answer = self.client.rank(context, candidates, bids, request_id=request_id)
         return passed[np.array(answer.index, np.int64)], np.array(answer.pctr, np.float64)
 
 
@@ -187,7 +189,9 @@ class ClosedTraffic(Traffic):
                 "context": CONTEXTS[device[i] * len(APPS) + app[i]],
             }
             mine = candidates[i]
-            order, pctr = arm.rank(values, ads.ad_id[mine].tolist(), bids[mine].tolist())
+            # The id of a page is that of its first impression.
+            id = str(self._next_request + i * POSITIONS)
+            order, pctr = arm.rank(values, ads.ad_id[mine].tolist(), bids[mine].tolist(), id)
             return mine[order[:POSITIONS]], second_prices(bids[mine[order]], pctr, POSITIONS)
 
         chosen = list(self._threads.map(choose, range(n)))  # in the order of the views

@@ -10,7 +10,7 @@ So the memory is that of the impressions, not of the candidates.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,16 +19,17 @@ import numpy.typing as npt
 from livectr.analysis.served.impressions import (
     Impressions,
     JoinColumns,
+    nothing_joined,
     read_impressions,
 )
-from livectr.analysis.served.reading import ServedReader
-from livectr.analysis.served.report import Counts, ServedReport, VersionQuality
+from livectr.analysis.served.reading import ServedReader, decoded, items_of, request_ids
+from livectr.analysis.served.report import ServedReport, VersionQuality
 from livectr.analysis.served.show import show
 from livectr.analysis.served.skew import skew
 from livectr.ingest.pipeline import Pipeline, load_pipeline
 from livectr.serving.canary import CANARY, STABLE
-from livectr.serving.served.record import F32, U32, Record, decode, request_of
-from livectr.system.errors import ConfigError, DataError
+from livectr.serving.served.record import F32, U32, Record
+from livectr.system.errors import ConfigError
 from livectr.trainer.quality.metrics import quality
 from livectr.trainer.quality.predictions import weights_of
 
@@ -80,20 +81,16 @@ def served_report(options: ServedOptions) -> ServedReport:
     pipeline = load_pipeline(options.pipeline)
     join = JoinColumns.of(pipeline, options.request_column, options.item_column)
     reader = ServedReader(options.served)
-    ids, counts = _request_ids(reader)
-    if not ids:
-        raise ConfigError(
-            f"{options.served} holds no records yet; servers log requests that have a request_id."
-        )
+    ids, counts = request_ids(reader)
     found = read_impressions(pipeline, options.source, join, ids)
     counts = replace(counts, impressions=found.all, unusable=found.unusable)
     candidates = _Candidates(pipeline, found, join.item)
     for line in reader.lines():
-        if (record := _decoded(line)) is not None:
+        if (record := decoded(line)) is not None:
             candidates.add(record)
     joined = candidates.joined
     if not joined.any():
-        raise ConfigError(_nothing_joined(options, join, ids, found))
+        raise ConfigError(nothing_joined(options.served, options.source, join, ids, found))
     counts = replace(
         counts,
         joined=int(np.count_nonzero(joined)),
@@ -149,7 +146,8 @@ class _Candidates:
         rows = self._rows.get(record.request_id)
         if rows is None:
             return
-        places = self._places(record)
+        items = items_of(record, self._column)
+        places = {items[place]: place for place in reversed(range(len(items)))}  # of equal ones the first
         for row in rows:
             place = places.get(self._item[row])
             if place is None or record.served_ms < self._served_ms[row]:
@@ -163,43 +161,6 @@ class _Candidates:
             self.comparable[row] = features.plan == self._plan
             if self.comparable[row]:
                 self.digests[row], self.dense[row] = features.digests[place], features.dense[place]
-
-    def _places(self, record: Record) -> Mapping[str, int]:
-        """Item → its first place among the candidates."""
-        values = record.candidates.get(self._column)
-        if values is None and self._column in record.context and len(record.pctr) == 1:
-            values = [record.context[self._column]]
-        if values is None and self._column in record.context:
-            raise ConfigError(
-                f"--item-column: {self._column!r} has one value for all {len(record.pctr)} candidates of "
-                f"request {record.request_id!r}; they have {', '.join(record.candidates)}"
-            )
-        if values is None:
-            known = ", ".join(record.candidates)
-            raise ConfigError(
-                f"--item-column: the candidates of request {record.request_id!r} have no column "
-                f"{self._column!r}; they have {known}"
-            )
-        return {str(values[place]): place for place in reversed(range(len(values)))}
-
-
-def _request_ids(reader: ServedReader) -> tuple[set[str], Counts]:
-    ids: set[str] = set()
-    records = broken = 0
-    for line in reader.lines():
-        try:
-            ids.add(request_of(line))
-            records += 1
-        except DataError:
-            broken += 1
-    return ids, Counts(len(ids), records - len(ids), broken, 0, 0)
-
-
-def _decoded(line: bytes) -> Record | None:
-    try:
-        return decode(line)
-    except DataError:
-        return None
 
 
 def _by_side(found: Impressions, candidates: _Candidates) -> Iterator[VersionQuality]:
@@ -230,19 +191,3 @@ def _quality(
     label, weight = held["label"].astype(np.float32), weights_of(held)
     measured = quality(held["user"], candidates.logit[rows], label, cold, weight)
     return VersionQuality(name, int(versions[0]), int(versions[-1]), measured)
-
-
-def _nothing_joined(options: ServedOptions, join: JoinColumns, ids: set[str], found: Impressions) -> str:
-    """Sentence about the ids of both sides."""
-    if not found.all:
-        return f"{options.source} holds no impressions."
-    if len(found):
-        return (
-            f"impressions have the request ids of {options.served}, but items that were no candidates, such "
-            f"as {join.item} {found.item[0]!r}; name the column that tells candidates apart by --item-column."
-        )
-    return (
-        f"no impression has the id of a served request in its column {join.request!r}. Served ids look like "
-        f"{min(ids)!r}, those of the log like {found.example!r}: send the id that you log as request_id of "
-        "the request, or name its column by --request-column."
-    )

@@ -115,6 +115,24 @@ def read_impressions(pipeline: Pipeline, source: str, join: JoinColumns, ids: Co
     return found.result(letters.counts.total())
 
 
+def nothing_joined(
+    served: str, source: str, join: JoinColumns, ids: Collection[str], found: Impressions
+) -> str:
+    """Sentence about a served log and impressions that have no candidate in common."""
+    if not found.all:
+        return f"{source} holds no impressions."
+    if len(found):
+        return (
+            f"impressions have the request ids of {served}, but items that were no candidates, such as "
+            f"{join.item} {found.item[0]!r}; name the column that tells candidates apart by --item-column."
+        )
+    return (
+        f"no impression has the id of a served request in its column {join.request!r}. Served ids look like "
+        f"{min(ids)!r}, those of the log like {found.example!r}: send the id that you log as request_id of "
+        "the request, or name its column by --request-column."
+    )
+
+
 class _Found:
     """Impressions of served requests, in memory: about 4 bytes a field, and 200 an impression."""
 

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from livectr.analysis.served.report import Counts
 from livectr.ingest.addresses import kafka_options, log_folder, no_answer, topic_address
 from livectr.serving.options import check_served_log
-from livectr.system.errors import ConfigError
+from livectr.serving.served.record import Record, decode, request_of
+from livectr.system.errors import ConfigError, DataError
 
 _TIMEOUT_MS = 5_000
 _POLL_MS = 500
@@ -28,11 +30,58 @@ class ServedReader:
 
     def __init__(self, url: str) -> None:
         check_served_log(url)
+        self.url = url
         self._log: _Folder | _Topic = _Folder(url) if url.startswith("file:") else _Topic(url)
 
     def lines(self) -> Iterator[bytes]:
         """Records of all servers; those of one server in the order in which they were served."""
         return self._log.lines()
+
+
+def request_ids(reader: ServedReader) -> tuple[set[str], Counts]:
+    """Ids of the requests of a log, and what it holds. Raises ConfigError: it holds no record."""
+    ids: set[str] = set()
+    records = broken = 0
+    for line in reader.lines():
+        try:
+            ids.add(request_of(line))
+            records += 1
+        except DataError:
+            broken += 1
+    if not ids:
+        raise ConfigError(f"{reader.url} holds no records yet; servers log requests that have a request_id.")
+    return ids, Counts(len(ids), records - len(ids), broken, 0, 0)
+
+
+def decoded(line: bytes) -> Record | None:
+    """Record of a line; None: it is none."""
+    try:
+        return decode(line)
+    except DataError:
+        return None
+
+
+def items_of(record: Record, column: str) -> list[str]:
+    """Items of the candidates of a record, as texts.
+
+    Raises:
+        ConfigError: the candidates do not have the column of the item.
+    """
+    values = record.candidates.get(column)
+    if values is None and column in record.context and len(record.pctr) == 1:
+        values = [record.context[column]]
+    if values is None and column in record.context:
+        raise ConfigError(
+            f"--item-column: {column!r} has one value for all {len(record.pctr)} candidates of "
+            f"request {record.request_id!r}; they have {', '.join(record.candidates)}"
+        )
+    if values is None:
+        known = ", ".join(record.candidates)
+        raise ConfigError(
+            f"--item-column: the candidates of request {record.request_id!r} have no column "
+            f"{column!r}; they have {known}"
+        )
+    return [str(value) for value in values]
 
 
 class _Folder:

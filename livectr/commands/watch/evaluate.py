@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from livectr.commands.flags import command, duration_s
+from livectr.commands.flags import command, count, duration_s, positive
 from livectr.system.errors import ConfigError
 from livectr.system.heap import loading
 from livectr.system.logs import log_to_stderr
@@ -21,7 +21,8 @@ EXAMPLES = """\
   livectr evaluate images.log ids.log --period 1h --plot cold.png --measure cold_gauc
   livectr evaluate --pipeline p.py --checkpoint c --source file:tomorrow --from-start --to scored
   livectr evaluate --pipeline p.py --checkpoint c --source kafka://… --to scored --part 0/4
-  livectr evaluate --served kafka://…/served --pipeline p.py --source kafka://…"""
+  livectr evaluate --served kafka://…/served --pipeline p.py --source kafka://…
+  livectr evaluate --served file:served --pipeline p.py --source file:logs --off-policy 127.0.0.1:50051"""
 SCORING = ("pipeline", "checkpoint", "source", "to")
 
 
@@ -111,12 +112,28 @@ def _add_served(parser: Any) -> None:
         help="impression column that tells the candidates of a request apart [that of the items table]",
     )
 
+    served.add_argument(
+        "--off-policy",
+        metavar="HOST:PORT[@SIDE]",
+        help="estimate what this server's order would have got, from a log of a server with `explore` (IPS, "
+        "SNIPS, DR)",
+    )
+    served.add_argument(
+        "--places",
+        type=count,
+        metavar="K",
+        help="first places of an answer that count, with --off-policy [1]",
+    )
+    served.add_argument(
+        "--clip", type=positive, metavar="W", help="largest weight, with --off-policy [all count as they are]"
+    )
+
 
 def run(given: argparse.Namespace) -> int:
     """Score a log if asked for; print the measures, and draw them."""
     if given.served is not None:
         return _served(given)
-    for name in ("request_column", "item_column"):
+    for name in ("request_column", "item_column", "off_policy", "places", "clip"):
         if getattr(given, name) is not None:
             raise ConfigError(f"--{name.replace('_', '-')} goes with --served, which is not given")
     missing = [f"--{name}" for name in SCORING if getattr(given, name) is None]
@@ -156,20 +173,25 @@ def _served(given: argparse.Namespace) -> int:
     alone |= {"--period": given.period, "--window": given.window}
     if wrong := [name for name, value in alone.items() if value]:
         raise ConfigError(f"--served does not go with {', '.join(wrong)}: give the one or the other")
+    for name in ("places", "clip"):
+        if getattr(given, name) is not None and given.off_policy is None:
+            raise ConfigError(f"--{name} goes with --off-policy, which is not given")
     with loading(lean=given.alone):
         from livectr.analysis.served.evaluate import ServedOptions, evaluate_served
+        from livectr.analysis.served.off_policy import OffPolicyOptions, evaluate_off_policy
 
     log_to_stderr("text")
-    return evaluate_served(
-        ServedOptions(
-            served=given.served,
-            pipeline=given.pipeline,
-            source=given.source,
-            request_column=given.request_column,
-            item_column=given.item_column,
-            as_json=given.json,
-        )
+    options = ServedOptions(
+        served=given.served,
+        pipeline=given.pipeline,
+        source=given.source,
+        request_column=given.request_column,
+        item_column=given.item_column,
+        as_json=given.json,
     )
+    if given.off_policy is None:
+        return evaluate_served(options)
+    return evaluate_off_policy(OffPolicyOptions(options, given.off_policy, given.places or 1, given.clip))
 
 
 def _score(given: argparse.Namespace) -> Path | None:

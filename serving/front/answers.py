@@ -116,7 +116,7 @@ def versions(described: pb.DescribeResponse) -> list[Row]:
 
 def sides(described: pb.DescribeResponse) -> list[Row]:
     """Sides of a server, the stable one first."""
-    names = ("name", "namespace", "share", "by", "model", "fingerprint", "version", "trouble")
+    names = ("name", "namespace", "share", "by", "model", "fingerprint", "version", "trouble", "explore")
     return [{name: getattr(side, name) for name in names} for side in described.sides]
 
 

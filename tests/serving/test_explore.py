@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from livectr.analysis.served.off_policy import Target
 from livectr.analysis.served.reading import ServedReader
+from livectr.cli import main
 from livectr.client.clients import RankClient, RecommendClient, RecommendItems
 from livectr.serving.app import App
 from livectr.serving.explore.options import ExploreOptions
@@ -22,6 +24,7 @@ from livectr.serving.served.record import decode
 from livectr.system.errors import ConfigError
 from tests.serving.display_requests import ADS, CONTEXT, POSITIONS, in_request_order
 from tests.serving.display_world import World, publication
+from tests.waiting import left_s
 
 Serve = Callable[..., App]
 VALUES = np.array([0.2, 0.0, 0.5, 0.1, 0.3])
@@ -114,7 +117,7 @@ def test_options_are_read_as_they_are_written() -> None:
 
 
 def test_replies_and_records_have_the_drawn_order(
-    redis_url: str, world: World, serve: Serve, tmp_path: Path
+    redis_url: str, world: World, serve: Serve, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Scores are those of a server that does not explore; a request without an id has nothing to draw by."""
     world.publish(publication(redis_url))
@@ -144,6 +147,8 @@ def test_replies_and_records_have_the_drawn_order(
             ("stable", "share=1.0,temperature=1.0,top=4,seed=0")
         ]
         assert before.describe().sides[0].explore == ""
+        assert main(["query", "describe", "--server", app.server.address]) == 0
+        assert "stable explores: share=1.0,temperature=1.0,top=4,seed=0" in capsys.readouterr().out
     app.stop()
     values = bids * in_request_order(expected)
     exact = np.empty(len(ADS))
@@ -178,6 +183,11 @@ def test_replies_and_records_have_the_drawn_order(
         else:
             assert order.tolist() == list(reply.index)[:4]
             np.testing.assert_array_equal(record.bids, bids)
+    with Target(plain.server.address, left_s()) as target:  # asked about the records, it has these values
+        answers = target.ask(records.values())
+    for record, answer in zip(records.values(), answers, strict=True):
+        assert record.value is not None
+        np.testing.assert_array_equal(answer.order, greedy(record.value))
 
 
 def test_one_side_explores(redis_url: str, world: World, serve: Serve) -> None:

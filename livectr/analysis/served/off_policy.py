@@ -96,7 +96,7 @@ def off_policy_report(options: OffPolicyOptions) -> OffPolicyReport:
     found = read_impressions(pipeline, served.source, join, ids)
     if not len(found):
         raise ConfigError(nothing_joined(served.served, served.source, join, ids, found))
-    with _Target(options.server, options.timeout_s) as target:
+    with Target(options.server, options.timeout_s) as target:
         shown = _Shown(options.places, found, join.item)
         records = _records(reader)
         while chunk := list(itertools.islice(records, _ASKED_AT_ONCE)):
@@ -119,7 +119,7 @@ class _Answer:
     degraded: bool
 
 
-class _Target:
+class Target:
     """Server whose order is judged.
 
     Args:
@@ -139,7 +139,7 @@ class _Target:
         self._required = {column.name for column in described.columns if column.required}
         self._binary = {column.name for column in described.columns if column.dtype == "binary"}
 
-    def __enter__(self) -> _Target:
+    def __enter__(self) -> Target:
         return self
 
     def __exit__(self, *_: object) -> None:

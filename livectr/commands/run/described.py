@@ -30,6 +30,7 @@ def show_described(described: Any) -> None:
     # Not a table's caption: it would be as narrow as the table.
     lines = [f"{described.role} server, version {described.version} of {described.model}{held}"]
     lines += [_side(side) for side in described.sides if many]
+    lines += [f"{side.name} explores: {side.explore}" for side in described.sides if side.explore]
     if described.value:
         lines.append(
             f"value: {described.value}{', of which requests bring the bids' if described.needs_bids else ''}"

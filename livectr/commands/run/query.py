@@ -193,6 +193,7 @@ def _ask(given: argparse.Namespace, *, last: bool) -> int:
         more: dict[str, Any] = {"stages": stages} if stages else {}
         more |= {"explanations": explanations} if explanations else {}
         more |= {"degraded": answer.degraded_reason} if answer.degraded else {}
+        more |= answers.exploration(answer)
         reply = {"side": answer.side, "version": answer.version, "model": answer.model, "results": rows}
         print(json.dumps(reply | more))
     else:

@@ -40,6 +40,25 @@ def test_estimates_by_hand() -> None:
     assert effective(np.array([2.0, 0.0, 4.0])) == pytest.approx(36 / 20) and effective(np.zeros(3)) == 0
 
 
+def test_estimates_are_those_of_the_open_bandit_pipeline() -> None:
+    """Figures of obp 0.4.1 for these logs; three places are its SlateRewardInteractionIPS."""
+    i = np.arange(60)
+    shown, target = i * 7 % 5, i * i % 5
+    weight = (shown == target) / (0.1 + (i * 11 % 13) / 20)
+    reward, model = (i * 5 % 7 < 2).astype(np.float64), (i[:, None] * 3 + np.arange(5) * 4) % 11 / 10
+    pages = Pages(weight[:, None], reward[:, None], model[i, shown][:, None], model[i, target][:, None], i)
+    found = by_name(pages)
+    means = [found[name].mean for name in ("ips", "snips", "dr")]
+    assert means == pytest.approx([0.6279100529100529, 0.4386080762642707, 0.4956327006327007])
+
+    rows = i.reshape(20, 3)
+    propensity = np.cumprod(0.3 + (rows * 11 % 13) / 20, axis=1)
+    same = np.logical_and.accumulate(rows * 7 % 5 > 0, axis=1)
+    clicks, nothing = (rows * 5 % 7 < 2).astype(np.float64), np.zeros((20, 3))
+    slates = by_name(Pages(same / propensity, clicks, nothing, nothing, np.arange(20)))
+    assert slates["ips"].mean == pytest.approx(2.3488184020046767)
+
+
 def test_users_are_the_units_of_intervals() -> None:
     """Each request twice, of the same user: the interval is that of half as many requests."""
     rng = np.random.default_rng(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 from collections.abc import Iterable, Iterator
 from types import TracebackType
@@ -57,9 +58,11 @@ def message(raw: bytes) -> bytes:
 class RawClient:
     """Connection that has sent its preface and settings."""
 
-    def __init__(self, address: str, settings: bytes = b"") -> None:
+    def __init__(self, address: str, settings: bytes = b"", tls: ssl.SSLContext | None = None) -> None:
         host, _, port = address.rpartition(":")
         self.socket = socket.create_connection((host, int(port)), timeout=30)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname=host)
         self.send(PREFACE + frame(SETTINGS, 0, 0, settings))
 
     def __enter__(self) -> Self:

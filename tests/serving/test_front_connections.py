@@ -6,6 +6,7 @@ import gc
 import os
 import resource
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from livectr.serving.native.build import build, copy_needed, front_library
 from livectr.serving.native.front import Front, FrontLimits
 from livectr.serving.options import ServeOptions
 from tests.serving import raw_http2 as raw
+from tests.serving.certificates import Authority
 from tests.serving.display_world import World
 from tests.serving.plain_pipeline import NO_HISTORY, plain_request, publish_plain
 from tests.waiting import left_s, until
@@ -83,6 +85,62 @@ def test_headers_without_an_end_close_the_connection(app: App) -> None:
         with suppress(ConnectionError):
             assert all(f.kind != raw.DATA for f in client.frames())
     assert ask(app)
+
+
+@pytest.mark.parametrize(
+    "asking", [raw.frame(raw.SETTINGS, 0, 0), raw.frame(raw.PING, 0, 0, bytes(8))], ids=["settings", "pings"]
+)
+def test_a_client_that_makes_us_write_and_does_not_read_is_cut_off(app: App, asking: bytes) -> None:
+    with raw.RawClient(app.server.address) as client, pytest.raises(ConnectionError):
+        while True:
+            client.send(asking * 100)
+    assert ask(app)
+
+
+def test_cancelled_calls_end_no_connection(app: App) -> None:
+    """Some thousands of them, as of a client that hedges, cost nobody an answer (CVE-2023-44487)."""
+    headers, cancel = raw.request_headers(RANK), struct.pack(">I", 8)
+    with raw.RawClient(app.server.address) as client:
+        for stream in range(1, 6_000, 2):
+            called = raw.frame(raw.HEADERS, raw.END_HEADERS, stream, headers)
+            client.send(called + raw.frame(raw.RST_STREAM, 0, stream, cancel))
+        assert ask(app)
+        client.ask(6_001, RANK, plain_request())
+        assert [f for f in client.frames_until_end_of(6_001) if f.kind == raw.DATA]
+    until(lambda: app.server.calls, equals=0)
+
+
+def test_tls_clients_that_send_all_the_time_or_nothing_cost_nobody_an_answer(
+    redis_of_version: str, tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path)
+    cert, key = map(str, authority.issue("server"))
+    app = started(redis_of_version, max_active=1, tls_cert=cert, tls_key=key, grace_s=0.0)
+    trusted = ssl.create_default_context(cafile=str(authority.ca))
+    trusted.set_alpn_protocols(["h2"])
+    host, _, port = app.server.address.rpartition(":")
+    ended = threading.Event()
+    with ExitStack() as stack:
+        busy = stack.enter_context(raw.RawClient(app.server.address, tls=trusted))
+
+        def send() -> None:
+            while not ended.is_set():
+                busy.send(raw.frame(raw.WINDOW_UPDATE, 0, 0, struct.pack(">I", 1)) * 1000)
+
+        thread = threading.Thread(target=send)
+        for hello in (b"", b"\x16\x03\x01", b"no TLS at all"):
+            silent = stack.enter_context(socket.create_connection((host, int(port))))
+            silent.sendall(hello)
+        thread.start()
+        try:
+            credentials = grpc.ssl_channel_credentials(authority.ca.read_bytes())
+            with grpc.secure_channel(app.server.address, credentials) as channel:
+                for _ in range(5):
+                    assert channel.unary_unary(RANK)(plain_request(), timeout=left_s(), wait_for_ready=True)
+        finally:
+            ended.set()
+            thread.join()
+            app.stop()
 
 
 def test_connections_are_taken_again_when_files_can_be_opened_again(app: App) -> None:

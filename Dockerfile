@@ -54,10 +54,8 @@ ARG CPUS=x86-64-v3,x86-64-v4,x86-64-v4-bf16
 RUN --mount=type=secret,id=pip --mount=type=secret,id=ca \
     LIVECTR_BUILD_LEVELS="${CPUS}" python -m pip install --no-deps --target /opt/livectr/app . \
  && python k8s/image/bill.py /opt/livectr/serve.cdx.json --constraint constraints.txt
-# The fused plans of the example: any other pipeline starts at once, as calls into the library of the package. The native
-# front comes with nghttp2 beside it: the image that serves has no packages of Debian for it.
-RUN livectr features compile --servers --pipeline examples/display_ads/pipeline.py --cpu "${CPUS}" --to /opt/livectr/kernels \
- && python -m livectr.serving.native.build /opt/livectr/kernels
+# The fused plans of the example: any other pipeline starts at once, as calls into the library of the package.
+RUN livectr features compile --servers --pipeline examples/display_ads/pipeline.py --cpu "${CPUS}" --to /opt/livectr/kernels
 
 # ── serve: packages in one layer, what changes with the code in others ───────────────────────────────────────────
 FROM base AS serve-packages

@@ -1,6 +1,7 @@
 """Build of a wheel: the kernel library for every level of this machine's CPUs goes into the package.
 
-The rest of the package is in pyproject.toml. $LIVECTR_BUILD_LEVELS names fewer levels, separated by commas.
+So does the native front of servers, where the headers of nghttp2 and OpenSSL are. The rest of the package is
+in pyproject.toml. $LIVECTR_BUILD_LEVELS names fewer levels, separated by commas.
 """
 
 import os
@@ -14,7 +15,7 @@ from setuptools.command.build_py import build_py
 
 
 class BuildWithKernels(build_py):
-    """Copies the package, then compiles the library into it."""
+    """Copies the package, then compiles the libraries into it."""
 
     def run(self) -> None:
         super().run()
@@ -22,14 +23,20 @@ class BuildWithKernels(build_py):
             return
         sys.path.insert(0, str(Path(__file__).parent))
         from livectr.kernels.runtime.library import build
+        from livectr.serving.native.build import NoHttp2Error
+        from livectr.serving.native.build import build as build_front
         from livectr.system.cpu import LEVELS, NATIVE, level
         from livectr.system.errors import LiveCTRError
 
         names = os.environ.get("LIVECTR_BUILD_LEVELS", "")
         known = LEVELS.get(platform.machine(), (NATIVE,))
+        built = Path(self.build_lib, "livectr", "kernels", "built")
         try:
             for wanted in [level(name) for name in names.split(",")] if names else known:
-                build(wanted, Path(self.build_lib, "livectr", "kernels", "built"))
+                build(wanted, built)
+            build_front(built)
+        except NoHttp2Error as error:
+            self.warn(f"the wheel is without the native front: {error}")
         except LiveCTRError as error:
             raise SystemExit(f"livectr: {error}") from None
 

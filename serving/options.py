@@ -47,7 +47,7 @@ class ServeOptions(StartOptions, ProcessOptions):
     )
     workers: int = setting(1, "processes that share the port", BASICS, least=1, flag=True)
     front: Literal["auto", "native", "python"] = setting(
-        "python",
+        "auto",
         "who reads the requests: native (C++, answers plain requests itself), python, or native where it is "
         "built (auto)",
         LOAD,

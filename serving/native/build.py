@@ -2,9 +2,10 @@
 
     python -m livectr.serving.native.build [FOLDER]
 
-compiles it into FOLDER, with a copy of nghttp2, else into the cache. A checkout has it beside its kernels, in
-BUILT. The headers and nghttp2 are the system's, or Debian's packages that `setup.sh` has unpacked into the
-cache: that takes no right to install. OpenSSL is always the system's, which also keeps it patched.
+compiles it into the cache, and copies it with its nghttp2 into FOLDER. A checkout and an installed package
+have it beside their kernels, in BUILT. The headers and nghttp2 are the system's, or Debian's packages that
+`setup.sh` has unpacked into the cache: that takes no right to install. OpenSSL is always the system's, which
+also keeps it patched.
 """
 
 from __future__ import annotations
@@ -33,7 +34,11 @@ from livectr.system.errors import ConfigError, LiveCTRError
 BUILT = KERNELS / "built"
 """Folder of the libraries of a checkout."""
 _SOURCES = sorted(Path(__file__).parent.glob("*.?pp"))
-_FLAGS = ("-std=c++17", "-O2", "-shared", "-fPIC", "-pthread", *sanitizer_flags())
+_BESIDE = "nghttp2"
+"""Folder beside the library, with the libraries that it needs."""
+# An rpath, not a runpath: it holds for the libraries of the library, too.
+_FOUND = f"-Wl,-rpath,$ORIGIN/{_BESIDE},--disable-new-dtags"
+_FLAGS = ("-std=c++17", "-O2", "-shared", "-fPIC", "-pthread", _FOUND, *sanitizer_flags())
 _LIBRARIES = ("-lnghttp2", "-l:libssl.so.3", "-l:libcrypto.so.3")
 _SYSTEM = Path("/usr")
 _OF_SYSTEM = (
@@ -51,36 +56,37 @@ def unpacked() -> Path:
     return cache_folder().parent / "nghttp2"
 
 
-def build(folder: Path, *, alone: bool = False) -> Path:
-    """Compile the library into a folder, unless it is there.
+def build(folder: Path | None = None) -> Path:
+    """Compile the library into the cache, unless it is there, and copy it into a folder.
 
     Args:
-        folder: where it is found again, if it is BUILT, the cache's or one of $LIVECTR_KERNELS.
-        alone: copy nghttp2 into FOLDER/nghttp2, and let it find it there.
+        folder: where it is found again, if it is BUILT or one of $LIVECTR_KERNELS; None: the cache is enough.
 
     Raises:
         NoHttp2Error: no nghttp2 or OpenSSL.
         KernelError: it does not compile.
         ConfigError: no compiler, or a folder that cannot be written.
     """
-    path = folder / _name()
-    if path.exists():
+    path = _cache() / _name()
+    if not path.exists():
+        root = next((root for root in (unpacked() / "usr", _SYSTEM) if _has_headers(root)), None)
+        if root is None:
+            raise NoHttp2Error(
+                "there is no nghttp2 or OpenSSL: install libnghttp2-dev and libssl-dev, or run setup.sh"
+            )
+        make_folder(path.parent)
+        with tempfile.TemporaryDirectory(dir=path.parent) as temporary:
+            built = Path(temporary, path.name)
+            source = [f"-I{KERNELS}", *(str(file) for file in _SOURCES if file.suffix == ".cpp"), *_LIBRARIES]
+            run_compiler([*compiler_words(), *_FLAGS, *_places(root), *source], built, "front")
+            for library in _needed(built, root):
+                put(library, path.parent / _BESIDE)
+            built.replace(path)
+    if folder is None:
         return path
-    root = next((root for root in (unpacked() / "usr", _SYSTEM) if _has_headers(root)), None)
-    if root is None:
-        raise NoHttp2Error(
-            "there is no nghttp2 or OpenSSL: install libnghttp2-dev and libssl-dev, or run setup.sh"
-        )
-    make_folder(folder)
-    with tempfile.TemporaryDirectory(dir=folder) as temporary:
-        built = Path(temporary, "front.so")
-        beside = ["-Wl,-rpath,$ORIGIN/nghttp2,--disable-new-dtags"] if alone else []
-        source = [f"-I{KERNELS}", *(str(file) for file in _SOURCES if file.suffix == ".cpp"), *_LIBRARIES]
-        run_compiler([*compiler_words(), *_FLAGS, *beside, *_places(root), *source], built, "front")
-        if alone:
-            copy_needed(built, folder / "nghttp2")
-        built.replace(path)
-    return path
+    for library in (path.parent / _BESIDE).iterdir():
+        put(library, folder / _BESIDE)
+    return put(path, folder)
 
 
 @functools.cache
@@ -95,16 +101,22 @@ def front_library() -> ctypes.CDLL | str:
     return "its library is not built"
 
 
-def copy_needed(library: Path, to: Path) -> None:
-    """Copy the libraries that a library needs, but for those that every Python has loaded."""
-    to.mkdir(exist_ok=True)
-    listed = subprocess.run(["ldd", str(library)], capture_output=True, text=True, check=True).stdout
-    for line in listed.splitlines():
-        name, arrow, rest = line.strip().partition(" => ")
-        if arrow and not name.startswith(_OF_SYSTEM):
-            copy = to / f".{name}.{os.getpid()}"
-            shutil.copy(rest.split()[0], copy)
-            copy.replace(to / name)  # a process may have the one before in its memory
+def put(file: Path, folder: Path) -> Path:
+    """Copy a file into a folder; a process may have the one before in its memory, and keeps it."""
+    make_folder(folder)
+    copy = folder / f".{file.name}.{os.getpid()}"
+    shutil.copy(file, copy)
+    return copy.replace(folder / file.name)
+
+
+def _needed(library: Path, root: Path) -> list[Path]:
+    """Libraries that a library needs, but for those that every Python has loaded."""
+    known = os.environ | {"LD_LIBRARY_PATH": os.pathsep.join(map(str, _libraries(root)))}
+    listed = subprocess.run(
+        ["ldd", str(library)], capture_output=True, text=True, check=True, env=known
+    ).stdout
+    lines = (line.strip().partition(" => ") for line in listed.splitlines())
+    return [Path(rest.split()[0]) for name, arrow, rest in lines if arrow and not name.startswith(_OF_SYSTEM)]
 
 
 def _cache() -> Path:
@@ -124,22 +136,28 @@ def _has_headers(root: Path) -> bool:
     )
 
 
+def _libraries(root: Path) -> list[Path]:
+    """Folders of nghttp2's library below a folder."""
+    return sorted({path.parent for path in Path(root, "lib").rglob("libnghttp2.so*")})
+
+
 def _places(root: Path) -> list[str]:
-    """Flags that find nghttp2 below a folder, also when the library is loaded; the system's needs none."""
+    """Flags that find nghttp2 below a folder; the system's needs none."""
     if root == _SYSTEM:
         return []
-    libraries = sorted({path.parent for path in Path(root, "lib").rglob("libnghttp2.so*")})
-    found = [f"-I{folder}" for folder in (root / "include", *root.glob("include/*-linux-gnu"))]
-    for folder in libraries:
-        # An rpath, not a runpath: it holds for the libraries of the library, too.
-        found += [f"-L{folder}", f"-Wl,-rpath,{folder},-rpath-link,{folder},--disable-new-dtags"]
-    return found
+    headers = [root / "include", *root.glob("include/*-linux-gnu")]
+    libraries = _libraries(root)
+    return [
+        *(f"-I{folder}" for folder in headers),
+        *(f"-L{folder}" for folder in libraries),
+        *(f"-Wl,-rpath-link,{folder}" for folder in libraries),
+    ]
 
 
 def main() -> None:
     """Build into the folder of the command line, else into the cache; a reason on stderr where it cannot."""
     try:
-        print(build(Path(sys.argv[1]), alone=True) if len(sys.argv) > 1 else build(_cache()))
+        print(build(*map(Path, sys.argv[1:2])))
     except LiveCTRError as error:
         sys.exit(f"{error}")
 

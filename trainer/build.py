@@ -32,6 +32,7 @@ from livectr.trainer.content.refresh import refreshes_of
 from livectr.trainer.delayed.labels import heads_of
 from livectr.trainer.des.exchange_choice import named_exchange
 from livectr.trainer.des.skipped import Skipped
+from livectr.trainer.des.small_batch import is_compiled
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.holds import Holds
 from livectr.trainer.learner import Learner
@@ -292,7 +293,7 @@ def _batcher(setup: Setup, stream: RankStream, progress: Progress, step: DesStep
     return Batcher(
         stream.source,
         setup.control,
-        ramp=options.ramp,
+        ramp=options.ramp(compiled=all(map(is_compiled, step.models.values()))),
         seen=progress.seen,
         steps=progress.steps,
         finals=setup.pipeline.log.leaves_again,

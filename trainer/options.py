@@ -17,7 +17,7 @@ from livectr.system.process_options import BASICS, WATCHING, ProcessOptions
 from livectr.system.settings import check, setting
 from livectr.trainer import step_settings
 from livectr.trainer.keep_rule import AGES, KeepRule, parse_ages
-from livectr.trainer.ramp import FIRST, BatchRamp
+from livectr.trainer.ramp import FIRST, FIRST_BY_TORCH, BatchRamp
 from livectr.trainer.step_settings import (
     Mode,
     Precision,
@@ -104,9 +104,10 @@ class TrainOptions(ProcessOptions):
     batch_size: int = setting(
         4096, "most examples in a step, over all ranks", LEARNING, least=1, commands=("train", "inspect")
     )
-    batch_ramp: int = setting(
-        FIRST,
-        "examples in the first batches, which grow with the examples seen to batch_size (0: no ramp)",
+    batch_ramp: int | None = setting(
+        None,
+        "examples in the first batches, which grow with the examples seen to batch_size (0: no ramp; "
+        "default: 4, or 64 if torch learns a model)",
         LEARNING,
         least=0,
         see="#batches",
@@ -447,10 +448,14 @@ class TrainOptions(ProcessOptions):
             return self.batch_wait_s or None
         return 1.0 if not self.reads_to_end and self.source.startswith("kafka://") else None
 
-    @property
-    def ramp(self) -> BatchRamp:
-        """Sizes of batches."""
-        return BatchRamp(self.batch_size, self.batch_ramp)
+    def ramp(self, *, compiled: bool) -> BatchRamp:
+        """Sizes of batches.
+
+        Args:
+            compiled: compiled calls learn small batches of every model.
+        """
+        default = FIRST if compiled else FIRST_BY_TORCH
+        return BatchRamp(self.batch_size, default if self.batch_ramp is None else self.batch_ramp)
 
     @property
     def step_settings(self) -> StepSettings:
@@ -460,7 +465,7 @@ class TrainOptions(ProcessOptions):
             self.aggregate,
             exchange,
             self.precision,
-            self.ramp.choose_from,
+            self.ramp(compiled=True).choose_from,
             step_settings.ONLINE,
             self.products,
         )

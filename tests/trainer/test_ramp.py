@@ -1,11 +1,14 @@
 """Batch ramp: batches grow with the examples seen, on any number of ranks and over restarts."""
 
 import random
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from livectr.config.parsing import parse
+from livectr.models import LR, TwoTower
 from livectr.system.errors import ConfigError
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from livectr.trainer.comm.control import Control
@@ -14,7 +17,7 @@ from livectr.trainer.ramp import BatchRamp
 from livectr.trainer.run import TrainOptions, train
 from livectr.trainer.stream.batcher import Batcher, Times
 from livectr.trainer.stream.header import Flags
-from tests.trainer.ad_logs import ad_pipeline, write_files
+from tests.trainer.ad_logs import ad_pipeline, without_statistics, write_files
 from tests.trainer.processes import finish, start
 from tests.trainer.run_result import Result, assert_close, assert_same
 from tests.trainer.scripted_source import Log, ScriptedSource
@@ -74,6 +77,17 @@ def test_a_resumed_run_continues_with_its_batches(tmp_path: Path, source: str, u
     for steps in (5, 20):
         run(source, tmp_path, max_steps=steps)
     assert_same(run(source, tmp_path), unbroken)
+
+
+@pytest.mark.parametrize(
+    ("also", "first"), [({}, 4), ({"prerank": TwoTower(user=("user",), item=("ad",), dim=4)}, 64)]
+)
+def test_the_first_batches_are_larger_where_torch_learns_a_model(
+    tmp_path: Path, also: dict[str, Any], first: int
+) -> None:
+    pipeline = replace(without_statistics(), rank=LR(), **also)
+    done = train(pipeline, TrainOptions(write_files(tmp_path, 320), until_end=True))
+    assert done.steps == 320 // first
 
 
 def test_late_positives_count(tmp_path: Path, source: str) -> None:

@@ -38,10 +38,15 @@ from livectr.kernels.network.small_batch import (
 )
 from livectr.models.base import CTRModel
 from livectr.models.dcn import DCNModel
+from livectr.models.deepfm import DeepFMModel
+from livectr.models.dnn import DNNModel
+from livectr.models.fm import FMModel
 from livectr.models.forward import LayeredModel
 from livectr.models.layers import MLP, FieldLinear
 from livectr.models.losses import Lesson
+from livectr.models.lr import LRModel
 from livectr.models.pnn import Outer, PNNModel
+from livectr.models.wide_deep import WideDeepModel
 from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.des.batch import GlobalBatch
 from livectr.trainer.des.dense import DenseAdam
@@ -55,6 +60,14 @@ F32 = NDArray[np.float32]
 
 MOST = 64
 """Examples of the largest small batch: Adam's rate is full from there on (`DenseAdam.STEADY`)."""
+
+
+_COMPILED = (LRModel, FMModel, DNNModel, WideDeepModel, DeepFMModel, DCNModel, PNNModel)
+
+
+def is_compiled(model: CTRModel) -> bool:
+    """Tell if compiled calls learn small batches of a model, on hosts; the same for any number of ranks."""
+    return type(model) in _COMPILED
 
 
 @dataclass(frozen=True)

@@ -269,7 +269,7 @@ def test_a_broken_pipe_to_another_process_is_no_success(monkeypatch: pytest.Monk
 
 
 def test_inspect_shows_pipelines(capsys: pytest.CaptureFixture[str]) -> None:
-    for example in ("display_ads", "criteo", "avazu", "open_bandit"):
+    for example in ("display_ads", "criteo", "avazu", "open_bandit", "shop"):
         assert main(["inspect", "--pipeline", str(EXAMPLES / example / "pipeline.py")]) == 0
     shown = capsys.readouterr().out
     assert "recent(clicks.ad_id,20,1209600000)" in shown

@@ -105,3 +105,22 @@ def test_display_ads_learns_in_small_batches(tmp_path: Path) -> None:
         logit = part["rank"].astype(np.float64)
         loss = np.logaddexp(0, np.where(part["label"] == 1, -logit, logit)).mean()  # 0.37 to 0.44; then 4.9
         assert loss < 0.5
+
+
+def test_shop(tmp_path: Path) -> None:
+    """Heads, value and places come near to the probabilities of the simulated shop."""
+    logs = tmp_path / "logs"
+    made = subprocess.run(
+        [sys.executable, str(EXAMPLES / "shop" / "simulate.py"), str(logs), "12000"],
+        capture_output=True,
+        text=True,
+        timeout=left_s(),
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr
+    report = train("shop", f"file:{logs}", tmp_path / "report.json")
+    assert report["examples_trained"] == 12_000 and report["dead_letters"] == 0
+    assert report["auc"] > 0.62 and report["targets"]["order"]["auc"] > 0.62
+    assert 0.85 < report["value"]["calibration"] < 1.15
+    seen = [report["position_bias"]["rank"][place] for place in "1234"]
+    assert seen == sorted(seen, reverse=True) and 0.2 < seen[3] < 0.55

@@ -64,7 +64,12 @@ def read_stream(value: bytes, names: Collection[str], limits: RecordLimits = LIM
         batches = table.combine_chunks().to_batches()
     except (pa.ArrowException, OSError, ValueError) as error:
         raise UnusableError(Reason.BAD_ARROW, str(error)) from error
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+    return batches[0] if batches else no_rows(table.schema)
+
+
+def no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    """Batch of no rows; Arrow has no converter of Python's values to some types."""
+    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
 def concat_rows(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

@@ -21,7 +21,7 @@ from livectr.ingest.dead_letters.complaints import (
     repeated_column,
     wrong_unit,
 )
-from livectr.ingest.decode.arrow_rows import UnusableError, concat_rows, conform
+from livectr.ingest.decode.arrow_rows import UnusableError, concat_rows, conform, no_rows
 from livectr.ingest.decode.clean import holey, nan_as_null
 from livectr.ingest.language.dtypes import element, is_list
 from livectr.ingest.language.event_times import EARLIEST_MS, LATEST_MS, milliseconds
@@ -232,7 +232,7 @@ def conformed(table: pa.Table, columns: Mapping[str, str], *, optional: Iterable
         ConfigError: names the first value that does not fit.
     """
     batches = table.combine_chunks().to_batches()
-    batch = concat_rows(batches) if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+    batch = concat_rows(batches) if batches else no_rows(table.schema)
     try:
         batch.validate(full=True)  # texts that are not UTF-8
         cast, _, bad = conform(batch, columns, set(optional))

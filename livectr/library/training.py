@@ -19,6 +19,7 @@ from livectr.config.parsing import parse
 from livectr.config.settings import SETTINGS, Settings, commands_of
 from livectr.config.sources import resolve
 from livectr.ingest.dead_letters.letters import TOPIC
+from livectr.ingest.decode.arrow_rows import no_rows
 from livectr.ingest.join.label_join import used_columns
 from livectr.ingest.language.streams import Stream
 from livectr.ingest.language.tables import Table
@@ -292,6 +293,6 @@ def _write(root: Path, tables: Mapping[str, pa.Table]) -> None:
                 for batch in table.slice(start, FILE_ROWS).combine_chunks().to_batches():
                     sink.write_batch(topic, 0, batch)
             if not table.num_rows:
-                sink.write_batch(topic, 0, pa.RecordBatch.from_pylist([], schema=table.schema))
+                sink.write_batch(topic, 0, no_rows(table.schema))
     finally:
         sink.close()

@@ -3,6 +3,7 @@
 #include "request/answer.hpp"
 #include "wire.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -80,6 +81,7 @@ class Places {
     // Queues a request. Returns why it is refused; empty: it is not.
     std::string enter(const CallRef& call) {
         std::lock_guard<std::mutex> hold(mutex_);
+        if (active_ + int64_t(plain_.size()) >= limits_.active + limits_.waiting) hand_gone();
         const int64_t waiting = int64_t(plain_.size());
         std::string problem;
         if (bytes_ + call->bytes() > limits_.bytes)
@@ -127,7 +129,8 @@ class Places {
     void leave(const CallRef& call, bool done) {
         std::lock_guard<std::mutex> hold(mutex_);
         --active_;
-        if (done || (call->gone && int64_t(handed_.size()) >= limits_.calls)) bytes_ -= call->bytes();
+        if (done) bytes_ -= call->bytes();
+        else if (call->gone) hand_gone(call);
         else hand(call);
     }
 
@@ -169,6 +172,20 @@ class Places {
     int64_t active_ = 0, idle_ = 0, bytes_ = 0;
     bool ended_ = false;
     std::vector<int64_t> refused_;
+
+    // Takes the calls that nobody waits for any more out of the queue: they keep no place.
+    void hand_gone() {
+        const auto gone =
+            std::stable_partition(plain_.begin(), plain_.end(), [](const CallRef& c) { return !c->gone; });
+        std::for_each(gone, plain_.end(), [&](const CallRef& call) { hand_gone(call); });
+        plain_.erase(gone, plain_.end());
+    }
+
+    // Lets Python end such a call, unless many wait for it: clients may begin and cancel calls without end.
+    void hand_gone(const CallRef& call) {
+        if (int64_t(handed_.size()) < limits_.calls) hand(call);
+        else bytes_ -= call->bytes();
+    }
 
     void hand(const CallRef& call) {
         handed_.push_back(call);

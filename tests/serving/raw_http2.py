@@ -55,6 +55,12 @@ def message(raw: bytes) -> bytes:
     return b"\0" + struct.pack(">I", len(raw)) + raw
 
 
+def asked(stream: int, path: str, raw: bytes, more: Iterable[tuple[str, str]] = ()) -> bytes:
+    """Frames of a request of a unary method."""
+    headers = frame(HEADERS, END_HEADERS, stream, request_headers(path, more))
+    return headers + frame(DATA, END_STREAM, stream, message(raw))
+
+
 class RawClient:
     """Connection that has sent its preface and settings."""
 
@@ -78,10 +84,7 @@ class RawClient:
 
     def ask(self, stream: int, path: str, raw: bytes, more: Iterable[tuple[str, str]] = ()) -> None:
         """Send a request of a unary method."""
-        self.send(
-            frame(HEADERS, END_HEADERS, stream, request_headers(path, more))
-            + frame(DATA, END_STREAM, stream, message(raw))
-        )
+        self.send(asked(stream, path, raw, more))
 
     def frames(self) -> Iterator[Frame]:
         """Frames that come, until the server closes the connection."""

@@ -188,6 +188,16 @@ def test_a_client_that_never_reads_costs_nobody_else_a_place(app: App) -> None:
         assert ask(app)
 
 
+def test_a_cancelled_call_keeps_no_place(app: App) -> None:
+    """All of it comes at once, so the call that is cancelled still waits when the next one comes."""
+    first, second = (raw.asked(stream, RANK, plain_request()) for stream in (1, 3))
+    cancelled = raw.frame(raw.RST_STREAM, 0, 1, struct.pack(">I", 8))
+    with raw.RawClient(app.server.address) as client:
+        client.send(first + cancelled + second)
+        assert [f for f in client.frames_until_end_of(3) if f.kind == raw.DATA]
+    until(lambda: app.server.calls, equals=0)
+
+
 def test_a_call_whose_message_does_not_come_ends_at_its_deadline(app: App) -> None:
     headers = raw.request_headers(RANK, [("grpc-timeout", "10m")])
     with raw.RawClient(app.server.address) as client:

@@ -60,6 +60,7 @@ def _prerank_method(preranker: PreRanker) -> Method[Any]:
         preranker.schema.reader.read,
         preranker.prerank,
         role="prerank",
+        plain=None if preranker.plain is None else preranker.plain.answers,
         columns=preranker.schema.columns,
     )
 

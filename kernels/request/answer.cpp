@@ -1,8 +1,9 @@
 // Plain requests, answered without the interpreter: bytes in, reply out, or the word that Python must answer.
 //
-//     bytes ─► parse.cpp ─► shape of the request ─► prepared state of the served version ─► score.cpp ─► head + fields
-//                               │ none is prepared                                            │ something is not in memory
-//                               └──────────────► Python answers, and prepares the shape ◄─────┘
+//     bytes ─► parse.cpp ─► shape of the request ─► prepared state of the served version ─► score.cpp ──► head + fields
+//                               │ none is prepared                                     └─► select.cpp ─┘
+//                               │                                                           │ something is not in memory
+//                               └──────────────► Python answers, and prepares the shape ◄───┘
 //
 // The shape of a request is the part that each of its columns is in, and whether it has a single candidate: what is
 // shared by all rows, and so the order of the fields, depends on nothing else. Whatever is no plain hit is Python's: a
@@ -10,6 +11,7 @@
 #include "request/answer.hpp"
 #include "request/parse.hpp"
 #include "request/score.hpp"
+#include "request/select.hpp"
 
 #include <atomic>
 #include <chrono>
@@ -84,7 +86,8 @@ namespace livectr::request {
 // State of a version for requests of a shape, all of 8 bytes; `_Prepared` of answer.py.
 struct PreparedWords {
     int64_t number, version, created_ms;
-    const Snapshot* snapshot;
+    const Snapshot* snapshot;  // scores candidates; null: `selector` selects items
+    const Selector* selector;
     Partials* partials;  // of items; null: none are kept
     AnswerSlots* slots;
     const FeatureCall* features;  // arguments besides those of a request and a slot
@@ -92,8 +95,11 @@ struct PreparedWords {
     double ttl_s;                 // of look-up rows
     double ends_at;               // instant from which the partial results are too old
     int64_t most_pairs;
-    const int64_t* reply_fields;  // [4]
-    int64_t needs_bids;           // a request without bids is not answered: they are those of its rows
+    const int64_t* reply_fields;
+    int64_t needs_bids;  // a request without bids is not answered: they are those of its rows
+    int64_t width;       // dense numbers of the selector's user
+    int64_t most_items;  // that a request may name
+    int64_t most_k;      // that it may want
 };
 
 // Numbers of what may be gone, for Python to drop.
@@ -116,6 +122,11 @@ struct Prepared {
           names(std::move(names)),
           gone(std::move(gone)) {}
     Prepared(const Prepared&) = delete;
+
+    const VersionTables& tables() const {
+        return words.snapshot ? tables_of(*words.snapshot) : tables_of(*words.selector);
+    }
+
     ~Prepared() {
         std::lock_guard<std::mutex> hold(gone->mutex);
         gone->numbers.push_back(words.number);
@@ -225,7 +236,8 @@ class Answering {
         auto held = std::make_unique<Held>();
         held->slot = prepared->words.slots->take();
         held->prepared = std::move(prepared);
-        if (!score(*held)) return false;
+        enrich(*held);
+        if (!(held->prepared->words.snapshot ? score(*held) : select(*held))) return false;
         out.data = reply(*held, out.bytes);
         const double end = SwapLock::seconds();
         if (end >= deadline_) return false;
@@ -242,33 +254,78 @@ class Answering {
     Head head_;
     double parsed_at_ = 0;
     FeatureCall features_;
-    Scoring scoring_{};
+    // Results.
+    const uint8_t* fields_ = nullptr;
+    int64_t of_fields_ = 0, rows_ = 0;
+    double looked_up_at_ = 0, scored_at_ = 0, total_ = 0;
 
-    bool score(Held& held) {
+    // Makes the arguments of the features' call.
+    void enrich(const Held& held) {
         const Prepared& prepared = *held.prepared;
-        const Histogram& pctr = answers_.histograms[PCTR];
-        held.slot.counts.resize(pctr.counts.size());
         features_ = prepared.features;
         features_.memory = held.slot.memory;
         features_.context_of_plan = held.slot.context;
         features_.context = head_.context_columns, features_.candidates = head_.candidate_columns;
         features_.rows = head_.size, features_.now_ms = head_.timed ? head_.time : now_ms();
         features_.since = parsed_at_ - prepared.words.ttl_s;
-        scoring_.features = &features_;
-        scoring_.deadline = deadline_;
-        scoring_.partials = prepared.words.partials;
-        scoring_.most_pairs = prepared.words.most_pairs;
-        scoring_.bids = head_.bids;
-        scoring_.reply_fields = prepared.words.reply_fields;
-        scoring_.bounds = pctr.bounds.data(), scoring_.bounds_count = int64_t(pctr.bounds.size());
-        scoring_.counts = held.slot.counts.data();
-        return snapshot_score(prepared.words.snapshot, &scoring_) == DONE;
+    }
+
+    bool score(Held& held) {
+        const PreparedWords& words = held.prepared->words;
+        const Histogram& pctr = answers_.histograms[PCTR];
+        held.slot.counts.resize(pctr.counts.size());
+        Scoring call{};
+        call.features = &features_;
+        call.deadline = deadline_;
+        call.partials = words.partials;
+        call.most_pairs = words.most_pairs;
+        call.bids = head_.bids;
+        call.reply_fields = words.reply_fields;
+        call.bounds = pctr.bounds.data(), call.bounds_count = int64_t(pctr.bounds.size());
+        call.counts = held.slot.counts.data();
+        if (snapshot_score(words.snapshot, &call) != DONE) return false;
+        fields_ = call.out, of_fields_ = call.bytes, rows_ = head_.size;
+        looked_up_at_ = call.looked_up_at, scored_at_ = call.scored_at, total_ = call.total;
+        return true;
+    }
+
+    bool select(const Held& held) {
+        const PreparedWords& words = held.prepared->words;
+        const bool named = head_.items_kind != NONE;
+        if (named && (head_.items_kind != INTS || head_.items_size < 1 || head_.items_size > words.most_items))
+            return false;
+        if (head_.top_k < 1 || head_.top_k > words.most_k) return false;
+        // The memory of the features has the results, too.
+        if (features_answer(&features_) != EXTRACTED) return false;
+        const SelectorItems items = items_of(*words.selector);
+        rows_ = named ? head_.items_size : items.count;
+        const int64_t most = std::min(head_.top_k, rows_);
+        Arena& arena = memory_of(features_);
+        Selection call{};
+        call.features = &features_;
+        call.width = words.width;
+        call.deadline = deadline_;
+        call.k = head_.top_k;
+        call.reply_fields = words.reply_fields;
+        if (named) {
+            call.candidates = buffer<int64_t>(*head_.items, 1) + head_.items->offset, call.asked = rows_;
+            call.rows = arena.take<uint32_t>(rows_);
+        }
+        if (head_.bids_size) call.worths.bids = head_.bids;
+        call.positions = arena.take<int64_t>(most), call.ids = arena.take<int64_t>(most);
+        call.scores = arena.take<float>(most);
+        if (items.valued || head_.bids_size) call.values = arena.take<float>(most);
+        call.out = arena.take<uint8_t>(room_for(most));
+        if (selector_select(words.selector, &call) != DONE) return false;
+        fields_ = call.out, of_fields_ = call.bytes;
+        looked_up_at_ = call.looked_up_at, scored_at_ = call.scored_at;
+        return true;
     }
 
     const uint8_t* reply(const Held& held, int64_t& bytes) {
         const std::string& head = held.prepared->head;
         const int64_t id = head_.id_size, of_id = id ? 1 + varint_bytes(uint64_t(id)) + id : 0;
-        bytes = of_id + int64_t(head.size()) + scoring_.bytes;
+        bytes = of_id + int64_t(head.size()) + of_fields_;
         auto* const out = memory_of(features_).take<uint8_t>(bytes);
         uint8_t* to = out;
         if (id) {
@@ -277,25 +334,20 @@ class Answering {
             to = std::copy_n(data_ + head_.id_at, id, to);
         }
         to = std::copy_n(reinterpret_cast<const uint8_t*>(head.data()), head.size(), to);
-        std::copy_n(scoring_.out, scoring_.bytes, to);
+        std::copy_n(fields_, of_fields_, to);
         return out;
     }
 
     void observe(const Held& held, double end) {
         const Prepared& prepared = *held.prepared;
-        const double ends[] = {placed_,
-                               parsed_at_,
-                               features_.enriched_at,
-                               features_.extracted_at,
-                               scoring_.looked_up_at,
-                               scoring_.scored_at,
-                               end};
+        const double ends[] = {placed_,    parsed_at_, features_.enriched_at, features_.extracted_at, looked_up_at_,
+                               scored_at_, end};
         const int64_t fields = int64_t(prepared.names.size());
         int64_t unique = -1, *keys = nullptr, *fresh = nullptr;
         if (answers_.looks++ % Answers::LOOKS == 0) {
             keys = memory_of(features_).take<int64_t>(fields);
             fresh = memory_of(features_).take<int64_t>(fields);
-            unique = tables_of(*prepared.words.snapshot).census(features_, keys, fresh);
+            unique = prepared.tables().census(features_, keys, fresh);
         }
         std::lock_guard<std::mutex> hold(answers_.totals);
         auto& histograms = answers_.histograms;
@@ -311,12 +363,14 @@ class Answering {
             histograms[LIVE_SKEW].add(
                 std::max(0.0, double(now_ms()) / 1000 - age_s - prepared.words.created_ms / 1000.0));
         }
-        Histogram& pctr = histograms[PCTR];
-        for (size_t i = 0; i < pctr.counts.size(); ++i) pctr.counts[i] += held.slot.counts[i];
-        pctr.sum += scoring_.total;
+        if (prepared.words.snapshot) {
+            Histogram& pctr = histograms[PCTR];
+            for (size_t i = 0; i < pctr.counts.size(); ++i) pctr.counts[i] += held.slot.counts[i];
+            pctr.sum += total_;
+        }
         ++answers_.counts[REQUESTS];
-        answers_.counts[ROWS] += head_.size;
-        if (prepared.words.partials) answers_.counts[KEPT] += head_.size;
+        answers_.counts[ROWS] += rows_;
+        if (prepared.words.partials) answers_.counts[KEPT] += rows_;
         if (unique >= 0) {
             answers_.counts[UNIQUE] += unique;
             for (int64_t f = 0; f < fields; ++f) {

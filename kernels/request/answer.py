@@ -14,7 +14,8 @@ import numpy.typing as npt
 from livectr.kernels.request.features import FeatureCall
 from livectr.kernels.request.parse import RequestParser
 from livectr.kernels.request.partials import Partials
-from livectr.kernels.request.score import Revenues, Snapshot
+from livectr.kernels.request.score import Snapshot
+from livectr.kernels.request.select import Selector
 from livectr.kernels.runtime.arrays import address, bytes_at
 from livectr.kernels.runtime.library import kernel_library
 
@@ -60,13 +61,26 @@ class Shape:
 
 
 @dataclass(frozen=True)
+class Selecting:
+    """Bounds of requests that select items.
+
+    Args:
+        items: most that a request may name.
+        k: most that it may want.
+    """
+
+    items: int
+    k: int
+
+
+@dataclass(frozen=True)
 class Prepared:
     """State of a version for requests of a shape.
 
     Args:
         version: its number.
         created_ms: time at which it was created, ms since 1970.
-        snapshot: that scores.
+        snapshot: that scores candidates, or selects items.
         partials: of the items; None: none are kept.
         slots: of the engine that extracts.
         features: arguments of the call for features, besides those of a request.
@@ -74,16 +88,17 @@ class Prepared:
         ttl_s: seconds after which look-up rows are too old.
         ends_at: instant of time.monotonic() from which the partial results are too old.
         most_pairs: as of `ScoreCall`.
-        revenues: form of the reply.
+        reply_fields: address of the numbers of the reply's fields.
         head: fields of every reply besides the request's id, on the wire.
         fields: that are looked up, as numbers among those that are counted.
         owners: what the state refers to.
         needs_bids: requests without bids are not answered.
+        selecting: bounds of requests to a `Selector`.
     """
 
     version: int
     created_ms: int
-    snapshot: Snapshot
+    snapshot: Snapshot | Selector
     partials: Partials | None
     slots: AnswerSlots
     features: FeatureCall
@@ -91,11 +106,12 @@ class Prepared:
     ttl_s: float
     ends_at: float
     most_pairs: int
-    revenues: Revenues
+    reply_fields: int
     head: bytes
     fields: Sequence[int]
     owners: object
     needs_bids: bool = False
+    selecting: Selecting = Selecting(0, 0)
 
 
 class _Prepared(ctypes.Structure):
@@ -103,12 +119,12 @@ class _Prepared(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("number", "version", "created_ms")),
-        *((name, ctypes.c_void_p) for name in ("snapshot", "partials", "slots", "features")),
+        *((name, ctypes.c_void_p) for name in ("snapshot", "selector", "partials", "slots", "features")),
         ("live", ctypes.c_int64),
         *((name, ctypes.c_double) for name in ("ttl_s", "ends_at")),
         ("most_pairs", ctypes.c_int64),
         ("reply_fields", ctypes.c_void_p),
-        ("needs_bids", ctypes.c_int64),
+        *((name, ctypes.c_int64) for name in ("needs_bids", "width", "most_items", "most_k")),
     )
 
 
@@ -128,7 +144,7 @@ class Totals:
         kept: candidates whose partial results were kept.
         unique: unique keys of the look-ups that were counted.
         keys, fresh: i64[fields], keys of these look-ups, and those without a published row.
-        histograms: name of `HISTOGRAMS` → counts i64[n + 1] by its bounds, and sum.
+        histograms: name of `HISTOGRAMS` → counts i64[n + 1] by its bounds, and sum; "pctr" of scores alone.
     """
 
     requests: int
@@ -168,12 +184,15 @@ class Answers:
         """Answer requests of a shape from here on; for one thread at a time."""
         self._number += 1
         self._held[self._number] = prepared
+        scores, bounds = prepared.snapshot, prepared.selecting
+        selector = scores if isinstance(scores, Selector) else None
         words = _Prepared(
             *(self._number, prepared.version, prepared.created_ms),
-            *(prepared.snapshot.handle, prepared.partials and prepared.partials.handle),
+            *(None, selector.handle) if selector is not None else (scores.handle, None),
+            prepared.partials and prepared.partials.handle,
             *(prepared.slots.handle, ctypes.addressof(prepared.features), prepared.live),
-            *(prepared.ttl_s, prepared.ends_at, prepared.most_pairs, prepared.revenues.words[0]),
-            prepared.needs_bids,
+            *(prepared.ttl_s, prepared.ends_at, prepared.most_pairs, prepared.reply_fields),
+            *(prepared.needs_bids, 0 if selector is None else selector.width, bounds.items, bounds.k),
         )
         fields = np.array(prepared.fields, np.int32)
         done = _library().answers_prepare(

@@ -37,9 +37,15 @@ struct livectr::request::Selector {
     PooledReads pooled{};  // the tower's last inputs
 };
 
+const VersionTables& livectr::request::tables_of(const Selector& selector) { return selector.tables; }
+
+livectr::request::SelectorItems livectr::request::items_of(const Selector& selector) {
+    return {selector.count, selector.worths != nullptr};
+}
+
 namespace {
 
-// Packs the selection; select.py's `most_bytes` bounds the result.
+// Packs the selection; `room_for` bounds the result.
 int64_t pack(const Selection& of) {
     using namespace livectr::protobuf;
     const int64_t *const fields = of.reply_fields, n = of.found;
@@ -166,6 +172,9 @@ bool selector_pool(Selector* to, const livectr::pooling::Pooling* pooling, const
     }
 }
 void selector_delete(Selector* selector) { delete selector; }
+
+// Bytes for the reply of a call for `most` items.
+int64_t selector_room(int64_t most) { return room_for(most); }
 
 int64_t selector_select(const Selector* selector, Selection* call) {
     return outcome_of([&] { return select(*selector, *call); });

@@ -7,6 +7,16 @@ namespace livectr::request {
 
 struct Selector;
 
+const VersionTables& tables_of(const Selector& selector);
+
+// Items that have vectors, and whether they have worths.
+struct SelectorItems {
+    int64_t count;
+    bool valued;
+};
+
+SelectorItems items_of(const Selector& selector);
+
 // Arguments and results; select.py's `_Words`.
 struct Selection {
     FeatureCall* features;
@@ -33,6 +43,13 @@ struct Selection {
     double looked_up_at, scored_at;
 };
 
+// Bytes that a packed reply of `most` items has at most: five heads of a tag and two lengths; place, id, score, value.
+constexpr int64_t room_for(int64_t most) { return 5 * 2 * 10 + (5 + 10 + 4 + 4) * most; }
+
 }  // namespace livectr::request
 
-extern "C" int64_t selector_select(const livectr::request::Selector* selector, livectr::request::Selection* call);
+extern "C" {
+
+int64_t selector_select(const livectr::request::Selector* selector, livectr::request::Selection* call);
+int64_t selector_room(int64_t most);
+}

@@ -6,7 +6,6 @@ import ctypes
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +26,6 @@ F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
 U32 = npt.NDArray[np.uint32]
 
-_HEAD_BYTES: Final = 5 * 2 * 10
-_ITEM_BYTES: Final = 5 + 10 + 4 + 4
 _U32, _I64, _F32, _F64, _U8 = map(np.dtype, (np.uint32, np.int64, np.float32, np.float64, np.uint8))
 
 
@@ -190,7 +187,7 @@ class SelectCall:
         self._found = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.float32)
         valued = snapshot.valued or wanted.bids is not None
         self._values = np.empty(most, np.float32) if valued else None
-        self._out = np.empty(_HEAD_BYTES + _ITEM_BYTES * most if wanted.fields else 0, np.uint8)
+        self._out = np.empty(_library().selector_room(most) if wanted.fields else 0, np.uint8)
         arrays: list[Checked] = [
             (wanted.excluded, _U32, None),
             (self._rows, _U32, None),
@@ -287,5 +284,6 @@ def _library() -> ctypes.CDLL:
     library.selector_pool.restype = ctypes.c_bool
     library.selector_pool.argtypes = [pointer, pointer, pointer]
     library.selector_delete.restype, library.selector_delete.argtypes = None, [pointer]
+    library.selector_room.restype, library.selector_room.argtypes = number, [number]
     library.selector_select.restype, library.selector_select.argtypes = number, [pointer, pointer]
     return library

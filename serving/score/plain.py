@@ -1,8 +1,8 @@
-"""Plain rank requests: what a version needs to answer them without the interpreter.
+"""Plain requests: what a version needs to answer them without the interpreter.
 
     request ─► Answers ─► reply
                   │ its shape is not prepared for the served version
-                  └─► Ranker answers ─► PlainRanks.offer ─► the next request of the shape is answered there
+                  └─► Python answers ─► PlainRequests.offer ─► the next request of the shape is answered there
 
 A state belongs to a version with its near-cache, look-up tables, store of partial results and engine. All are
 dropped before one of these is replaced, so that a reply never is older than a reply before it.
@@ -14,11 +14,24 @@ import math
 import operator
 import threading
 import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
 
 from livectr.ingest.extract.engines import Engine
 from livectr.ingest.pipeline import Pipeline
-from livectr.kernels.request.answer import HISTOGRAMS, STAGES, Answers, AnswerSlots, Prepared, Shape
-from livectr.kernels.request.score import Revenues
+from livectr.kernels.request.answer import (
+    HISTOGRAMS,
+    STAGES,
+    Answers,
+    AnswerSlots,
+    Prepared,
+    Selecting,
+    Shape,
+)
+from livectr.kernels.request.score import Snapshot
+from livectr.kernels.request.select import Selector
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving import metrics
 from livectr.serving.canary import STABLE
@@ -26,25 +39,45 @@ from livectr.serving.errors import NotReadyError
 from livectr.serving.request.features import FeatureRun
 from livectr.serving.request.lookup_rows import LookupRows
 from livectr.serving.request.parse import Request, RequestReader
-from livectr.serving.score.item_stage import ItemStage
+from livectr.serving.score.item_partials import ItemPartials
 from livectr.serving.score.look_up import VersionLookup
-from livectr.serving.score.plan_stages import PlanStages
-from livectr.serving.score.rank_scorer import RankScorer
+from livectr.serving.score.plan_stages import FieldOrder, PlanStages
 from livectr.serving.version.follower import VersionFollower
 from livectr.serving.version.loader import ModelVersion
 from livectr.serving.version.near_cache import NearCache
 
-_ROLE = "rank"
 _MOST_SHAPES = 256
 """Shapes that are prepared at a time; clients choose them."""
+_NO_BOUNDS = np.empty(0)
 
 
-class PlainRanks:
-    """Prepares the plain requests of a ranker, and counts those that were answered.
+@dataclass(frozen=True)
+class PlainScores:
+    """Compiled call that answers requests of a shape at a version, and its replies.
 
     Args:
+        snapshot: that scores or selects.
+        order: of the request's fields.
+        reply_fields: address of the numbers of the reply's fields.
+        model: name of the version's model.
+        message: class of the replies.
+    """
+
+    snapshot: Snapshot | Selector
+    order: FieldOrder
+    reply_fields: int
+    model: str
+    message: type[pb.RankResponse] | type[pb.PreRankResponse]
+
+
+class PlainRequests:
+    """Prepares the plain requests of a method, and counts those that were answered.
+
+    Args:
+        role: of the method; "rank" has click probabilities.
         reader: of the requests.
-        revenues: form of the replies.
+        needs_bids: requests without bids are no plain ones.
+        selecting: bounds of requests for items; of rank they are not used.
 
     Attributes:
         answers: to the requests.
@@ -52,21 +85,24 @@ class PlainRanks:
 
     def __init__(
         self,
+        role: str,
         pipeline: Pipeline,
         follower: VersionFollower,
         reader: RequestReader,
         rows: LookupRows,
-        revenues: Revenues,
+        *,
+        needs_bids: bool,
+        selecting: Selecting = Selecting(0, 0),  # noqa: B008
     ) -> None:
-        self._follower, self._ttl_s, self._revenues = follower, rows.ttl_s, revenues
-        self._needs_bids = pipeline.value is not None
+        self._role, self._follower, self._ttl_s = role, follower, rows.ttl_s
+        self._needs_bids, self._selecting = needs_bids, selecting
         self._fields = {name: number for number, name in enumerate(pipeline.plan.fields)}
         bounds = {stage: metrics.STAGE_SECONDS.bounds for stage in STAGES}
         bounds |= {
             "request": metrics.REQUEST_SECONDS.bounds,
             "live_age": metrics.LIVE_AGE.bounds,
             "live_skew": metrics.LIVE_SKEW.bounds,
-            "pctr": metrics.SERVED_PCTR.bounds,
+            "pctr": metrics.SERVED_PCTR.bounds if role == "rank" else _NO_BOUNDS,
         }
         assert tuple(bounds) == HISTOGRAMS
         self.answers = Answers(reader.parser, len(self._fields), bounds)
@@ -83,37 +119,34 @@ class PlainRanks:
         self,
         request: Request,
         lookup: VersionLookup,
-        scorer: RankScorer,
         plan: PlanStages,
         run: FeatureRun,
-        items: ItemStage | None,
+        scores: Callable[[], PlainScores],
+        store: ItemPartials | None = None,
     ) -> None:
         """Prepare the shape of a request that Python has answered in one compiled call.
 
         Args:
             request: plain or not.
             lookup: version that answered.
-            scorer: of the version.
             plan: of the run's features.
             run: features of the request.
-            items: has the partial results of the candidates' items; None: none are kept.
+            scores: gives the call that has answered.
+            store: has the partial results of the candidates' items; None: none are kept.
         """
-        if type(scorer).targets is not RankScorer.targets:  # of targets the reply has more
-            return
         prepared = plan.features.prepared(run)
         if prepared is None:
             return
         call, tables, owners = prepared
-        engine, store = run.engine, None if items is None else items.partials(lookup)
+        engine = run.engine
         assert engine is not None
         shape = Shape(request.parts, request.size == 1)
         parts = (lookup.version, lookup.cache, engine, store, *tables)
         known = self._shapes.get(shape)
         if known is not None and len(known) == len(parts) and all(map(operator.is_, known, parts)):
             return  # it was no plain request, or a row was not in memory
-        order = plan.order(run.split.shared_fields, run.split.own_fields, scorer.sequences)
-        manifest = lookup.version.manifest
-        head = pb.RankResponse(version=manifest.version, model=scorer.name, side=STABLE)
+        found, manifest = scores(), lookup.version.manifest
+        head = found.message(version=manifest.version, model=found.model, side=STABLE)
         with self._lock:
             if not self._stays(lookup) or plan.features.tables != tables:
                 return
@@ -130,7 +163,7 @@ class PlainRanks:
                 Prepared(
                     version=manifest.version,
                     created_ms=manifest.created_ms,
-                    snapshot=scorer.snapshot(lookup.version, lookup.cache, order),
+                    snapshot=found.snapshot,
                     partials=None if store is None else store.partials,
                     slots=self._slots[engine],
                     features=call,
@@ -138,11 +171,12 @@ class PlainRanks:
                     ttl_s=self._ttl_s,
                     ends_at=math.inf if store is None else store.made_at + self._ttl_s,
                     most_pairs=plan.most_pairs,
-                    revenues=self._revenues,
+                    reply_fields=found.reply_fields,
                     head=head.SerializeToString(),
-                    fields=[self._fields[name] for name, _ in order.fields],
+                    fields=[self._fields[name] for name, _ in found.order.fields],
                     owners=(parts, owners),
                     needs_bids=self._needs_bids,
+                    selecting=self._selecting,
                 ),
             )
 
@@ -156,15 +190,17 @@ class PlainRanks:
                 self._forget()
         if not totals.requests:
             return
+        role = self._role
         for stage in STAGES:
-            metrics.STAGE_SECONDS.labels(_ROLE, stage).add(*totals.histograms[stage])
-        metrics.REQUEST_SECONDS.labels(_ROLE, "OK").add(*totals.histograms["request"])
-        metrics.REQUESTS.labels(_ROLE, "OK").inc(totals.requests)
-        metrics.CANDIDATES.labels(_ROLE).inc(totals.rows)
-        metrics.ITEM_PARTIALS.labels("kept").inc(totals.kept)
-        metrics.LIVE_AGE.labels(_ROLE).add(*totals.histograms["live_age"])
-        metrics.LIVE_SKEW.labels(_ROLE).add(*totals.histograms["live_skew"])
-        metrics.SERVED_PCTR.add((_ROLE, STABLE), *totals.histograms["pctr"])
+            metrics.STAGE_SECONDS.labels(role, stage).add(*totals.histograms[stage])
+        metrics.REQUEST_SECONDS.labels(role, "OK").add(*totals.histograms["request"])
+        metrics.REQUESTS.labels(role, "OK").inc(totals.requests)
+        metrics.CANDIDATES.labels(role).inc(totals.rows)
+        metrics.LIVE_AGE.labels(role).add(*totals.histograms["live_age"])
+        metrics.LIVE_SKEW.labels(role).add(*totals.histograms["live_skew"])
+        if role == "rank":
+            metrics.ITEM_PARTIALS.labels("kept").inc(totals.kept)
+            metrics.SERVED_PCTR.add((role, STABLE), *totals.histograms["pctr"])
         metrics.NEAR_CACHE_HITS.labels().inc(totals.unique)
         for name, number in self._fields.items():
             keys, fresh = int(totals.keys[number]), int(totals.fresh[number])

@@ -25,10 +25,11 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.keys.keys import U32
 from livectr.kernels.network.reply import pack_texts
 from livectr.kernels.network.retrieval import Selection
+from livectr.kernels.request.answer import Selecting
 from livectr.kernels.request.parse import Code, ItemValues
 from livectr.kernels.request.select import SelectionFields, Wanted
 from livectr.protos import livectr_pb2 as pb
-from livectr.serving import metrics
+from livectr.serving import metrics, tracing
 from livectr.serving.calls import RequestCall
 from livectr.serving.canary import SIDE
 from livectr.serving.deadlines import CALL
@@ -36,6 +37,7 @@ from livectr.serving.errors import RequestError
 from livectr.serving.limits import RequestLimits
 from livectr.serving.options import ServeOptions
 from livectr.serving.reply import Reply, mark_degraded
+from livectr.serving.request.features import FeatureRun
 from livectr.serving.request.inline_content import InlineContent, parse_content
 from livectr.serving.request.lookup_rows import LookupQuery, LookupRows, followed_rows
 from livectr.serving.request.lookup_table import LookupRoot
@@ -43,8 +45,9 @@ from livectr.serving.request.parse import GivenColumns, Request, RequestColumns,
 from livectr.serving.request.sentences import long_string
 from livectr.serving.score.look_up import VersionLookup, at_one_version
 from livectr.serving.score.one_call import Ranking, select_items
+from livectr.serving.score.plain import PlainRequests, PlainScores
 from livectr.serving.score.plan_stages import PlanStages, Sources
-from livectr.serving.score.tower_scorer import SIDES, tower_part, tower_scorer
+from livectr.serving.score.tower_scorer import SIDES, TowerScorer, tower_part, tower_scorer
 from livectr.serving.score.values import F64, Valuer
 from livectr.serving.version.follower import VersionFollower
 from livectr.store.layout import F32, I64
@@ -112,6 +115,7 @@ class PreRanker:
         named: whether items are known by strings.
         item_column: column of the impression stream that names the item.
         valuer: finds what items are worth; None: the pipeline has no value.
+        plain: answers plain requests without the interpreter; None: items have names, or requests are traced.
 
     Raises:
         ConfigError: the pipeline has no pre-rank model.
@@ -144,6 +148,13 @@ class PreRanker:
         self.valuer = Valuer.of(pipeline, self._lookup_rows)
         self.schema = RequestSchema(pipeline, user.plan.roots, limits, pb.PreRankRequest)
         self.model = f"{type(pipeline.prerank).__name__}/{pipeline.fingerprint[:12]}"
+        self.plain: PlainRequests | None = None
+        if not self.named and tracing.TRACER is None:
+            self.plain = PlainRequests(
+                *(ROLE, pipeline, follower, self.schema.reader, self._lookup_rows),
+                needs_bids=self.valuer is not None and self.valuer.worths.needs_bids,
+                selecting=Selecting(limits.candidates, limits.top_k),
+            )
 
     def prerank(self, request: Request, call: RequestCall) -> Reply:
         """Answer a PreRankRequest: parse → enrich → extract → look up → score.
@@ -208,6 +219,8 @@ class PreRanker:
         wanted = Wanted(query.top_k, query.keys, query.excluded, fields, query.bids)
         content = query.content
         selected, complete = select_items(lookup, scorer, user, run, call, wanted, cold, content, ranking)
+        if self.plain is not None and fields is not None and isinstance(query.columns, Request):
+            self._offer(self.plain, query.columns, lookup, scorer, run)
         read, read_at = user.features.end(run)
         call.read_live(read_at, version.manifest.created_ms)
         if query.keys is not None:
@@ -219,6 +232,24 @@ class PreRanker:
         best, keys = selected.best
         reply = selected.reply() if fields is not None else b""
         return PreRankScores(version.number, size, best, keys, selected.unknown_count, complete, reply)
+
+    def _offer(
+        self,
+        plain: PlainRequests,
+        request: Request,
+        lookup: VersionLookup,
+        scorer: TowerScorer,
+        run: FeatureRun,
+    ) -> None:
+        """Offer a request that was answered in one compiled call."""
+
+        def scores() -> PlainScores:
+            shared, own = run.split.shared_fields, run.split.own_fields
+            order = self._user.order(shared, own, scorer.reads["user"].sequences)
+            snapshot = scorer.snapshot(lookup.version, lookup.cache, order)
+            return PlainScores(snapshot, order, self._reply_fields.at, self.model, pb.PreRankResponse)
+
+        plain.offer(request, lookup, self._user, run, scores)
 
     # ── stages ───────────────────────────────────────────────────────────────────────────────────────
 

@@ -41,7 +41,7 @@ from livectr.serving.score.item_features import PlanPart, split_plan
 from livectr.serving.score.item_stage import ItemStage
 from livectr.serving.score.look_up import VersionLookup, at_one_version
 from livectr.serving.score.one_call import Asking, score_candidates
-from livectr.serving.score.plain import PlainRanks
+from livectr.serving.score.plain import PlainRequests, PlainScores
 from livectr.serving.score.plan_stages import PlanStages, Sources
 from livectr.serving.score.rank_scorer import RankScorer, rank_scorer
 from livectr.serving.score.values import CandidateWorths, Valuer
@@ -165,11 +165,14 @@ class Ranker:
         self._revenues = Revenues(self._pack, metrics.SERVED_PCTR.bounds)
         self.served = ServedLog.of(pipeline, options)
         self.explorer = Explorer.of(options.explore_options)
-        self.plain: PlainRanks | None = None
+        self.plain: PlainRequests | None = None
         by_clicks = self.valuer is None or self.valuer.by_clicks
         here = self.served is not None or self.explorer is not None or tracing.TRACER is not None
         if by_clicks and not here:
-            self.plain = PlainRanks(pipeline, follower, self.schema.reader, rows, self._revenues)
+            needs_bids = self.valuer is not None
+            self.plain = PlainRequests(
+                ROLE, pipeline, follower, self.schema.reader, rows, needs_bids=needs_bids
+            )
 
     def rank(self, request: Request, call: RequestCall) -> Reply:
         """Answer a RankRequest: parse → enrich → extract → look up → score.
@@ -278,13 +281,34 @@ class Ranker:
         values = {} if others is None else scorer.values(others)
         features = run.features() if logged else None
         if self.plain is not None and bids and select is None and isinstance(query.columns, Request):
-            self.plain.offer(query.columns, lookup, scorer, plan, run, items)
+            self._offer(self.plain, query.columns, lookup, scorer, plan, run)
         read, read_at = plan.features.end(run)
         call.read_live(read_at, version.manifest.created_ms)
         complete, size = complete and lookup.complete and read, query.columns.size
         known = version.manifest.version, scorer.name, size, logits, complete, None
         packed = reply, scored.counts, scored.words.total
         return RankScores(*known, *packed, lines, features, targets, values)
+
+    def _offer(
+        self,
+        plain: PlainRequests,
+        request: Request,
+        lookup: VersionLookup,
+        scorer: RankScorer,
+        plan: PlanStages,
+        run: FeatureRun,
+    ) -> None:
+        """Offer a request that was answered in one compiled call; others than plain ones have targets."""
+        if type(scorer).targets is not RankScorer.targets:
+            return
+
+        def scores() -> PlainScores:
+            order = plan.order(run.split.shared_fields, run.split.own_fields, scorer.sequences)
+            snapshot = scorer.snapshot(lookup.version, lookup.cache, order)
+            return PlainScores(snapshot, order, self._revenues.words[0], scorer.name, pb.RankResponse)
+
+        store = self._items.partials(lookup) if self._items is not None and plan is self._rest else None
+        plain.offer(request, lookup, plan, run, scores, store)
 
     def _in_stages(self, lookup: VersionLookup, query: RankQuery, call: RequestCall) -> RankScores:
         """Score with inputs that are explained, or by a model of which torch computes a part; as `scores`."""

@@ -297,25 +297,27 @@ class RequestFeatures:
         """Look-up rows in memory."""
         return self._lookup_rows.tables(self._tables)
 
-    def prepared(self, run: FeatureRun) -> tuple[FeatureCall, list[LookupTable], object] | None:
+    @property
+    def reads_histories(self) -> bool:
+        """True if every request reads Redis."""
+        return bool(self._histories)
+
+    def prepared(self, run: FeatureRun, tables: list[LookupTable]) -> tuple[FeatureCall, object]:
         """Arguments of a call for requests like that of a run, whose inputs are in memory.
 
         Args:
             run: of a request that was answered.
+            tables: `tables`.
 
         Returns:
-            The arguments besides those of a request and of an engine's memory, the look-up tables, and what
-            all of them refer to; None: requests read histories.
+            The arguments besides those of a request and of an engine's memory, and what they refer to.
         """
-        if self._histories:
-            return None
-        tables = self.tables
         handles = (ctypes.c_void_p * max(len(tables), 1))(*(table.rows.handle for table in tables))
         call = FeatureCall.from_buffer_copy(run.call)
         call.memory = call.context_of_plan = call.context = call.candidates = None
         call.slots = call.values = None
         call.extracted, call.tables = 0, ctypes.addressof(handles)
-        return call, tables, (self, run.split, run.engine, run.owners, handles)
+        return call, (self, run.split, run.engine, run.owners, handles)
 
     def read(
         self, run: FeatureRun, prefetch: Prefetch, beside: tuple[RequestFeatures, FeatureRun] | None = None

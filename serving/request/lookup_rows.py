@@ -148,18 +148,19 @@ class LookupRows:
         """
         now, swaps = time.monotonic(), self._swaps
         found: list[FoundRows] = []
-        expired: list[I64] = []
+        expired: list[tuple[npt.NDArray[np.bool_], I64]] = []
         instants: list[npt.NDArray[np.float64]] = []
         names: list[bytes] = []
         for query in queries:
             (table,) = self.tables([query])
             slots, at = table.find(query.keys)
-            old = query.keys[at < now - self.ttl_s]
+            stale = at < now - self.ttl_s
+            old = query.keys[stale]
             if len(old):
                 old = np.unique(old)
                 names += self._reader.keyspace.lookup_rows(query.table.topic, old)
             found.append(FoundRows(table, slots))
-            expired.append(old)
+            expired.append((stale, old))
             instants.append(at)
         history_values: list[bytes | None] = [None] * len(histories)
         complete, rows = True, None
@@ -171,13 +172,13 @@ class LookupRows:
             else:
                 history_values, first = values[len(names) :], 0
                 read_when = _Read(now, swaps, complete)
-                for place, (query, old) in enumerate(zip(queries, expired, strict=True)):
+                for place, (query, (stale, old)) in enumerate(zip(queries, expired, strict=True)):
                     if len(old):
                         read = values[first : first + len(old)]
                         first += len(old)
                         kept = self._keep(query, found[place].table, old, read, read_when)
                         # The others stay as they were found: a slow read may have put older ones over them.
-                        slots = np.where(np.isin(query.keys, old), kept.slots, found[place].slots)
+                        slots = np.where(stale, kept.slots, found[place].slots)
                         found[place] = FoundRows(kept.table, slots)
         # Expired rows were read just now; while Redis is away they are used as they are.
         since = now - self.ttl_s if complete else np.finfo(np.float64).min

@@ -94,7 +94,8 @@ class LookupTable:
         fresh = [values[i] for i in new]
         columns = self._decoded(fresh)
         with self._lock:
-            self.rows.touch(np.delete(slots, new), now)  # the old slot of a changed row stays old
+            if len(new) < len(slots):
+                self.rows.touch(np.delete(slots, new), now)  # the old slot of a changed row stays old
             if new:
                 self._values += fresh  # first: a slot that is found has its value
                 try:

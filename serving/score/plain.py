@@ -134,17 +134,14 @@ class PlainRequests:
             scores: gives the call that has answered.
             store: has the partial results of the candidates' items; None: none are kept.
         """
-        prepared = plan.features.prepared(run)
-        if prepared is None:
-            return
-        call, tables, owners = prepared
-        engine = run.engine
+        engine, tables = run.engine, plan.features.tables
         assert engine is not None
         shape = Shape(request.parts, request.size == 1)
         parts = (lookup.version, lookup.cache, engine, store, *tables)
         known = self._shapes.get(shape)
         if known is not None and len(known) == len(parts) and all(map(operator.is_, known, parts)):
             return  # it was no plain request, or a row was not in memory
+        call, owners = plan.features.prepared(run, tables)
         found, manifest = scores(), lookup.version.manifest
         head = found.message(version=manifest.version, model=found.model, side=STABLE)
         with self._lock:

@@ -115,7 +115,8 @@ class PreRanker:
         named: whether items are known by strings.
         item_column: column of the impression stream that names the item.
         valuer: finds what items are worth; None: the pipeline has no value.
-        plain: answers plain requests without the interpreter; None: items have names, or requests are traced.
+        plain: answers plain requests without the interpreter; None: items have names, or each request is
+            traced or reads histories.
 
     Raises:
         ConfigError: the pipeline has no pre-rank model.
@@ -149,7 +150,8 @@ class PreRanker:
         self.schema = RequestSchema(pipeline, user.plan.roots, limits, pb.PreRankRequest)
         self.model = f"{type(pipeline.prerank).__name__}/{pipeline.fingerprint[:12]}"
         self.plain: PlainRequests | None = None
-        if not self.named and tracing.TRACER is None:
+        here = self.named or tracing.TRACER is not None
+        if not here and not self._user.features.reads_histories:
             self.plain = PlainRequests(
                 *(ROLE, pipeline, follower, self.schema.reader, self._lookup_rows),
                 needs_bids=self.valuer is not None and self.valuer.worths.needs_bids,

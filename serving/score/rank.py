@@ -128,7 +128,7 @@ class Ranker:
         served: log of what is served; None: none is kept.
         explorer: draws orders; None: the order always is that of the values.
         plain: answers plain requests without the interpreter; None: each request is logged, traced or ordered
-            here, or values are of more than clicks.
+            here, or reads histories, or values are of more than clicks.
         valuer: finds what candidates are worth; None: their bids times click probabilities are their values.
     """
 
@@ -168,7 +168,7 @@ class Ranker:
         self.plain: PlainRequests | None = None
         by_clicks = self.valuer is None or self.valuer.by_clicks
         here = self.served is not None or self.explorer is not None or tracing.TRACER is not None
-        if by_clicks and not here:
+        if by_clicks and not here and not self._whole.features.reads_histories:
             needs_bids = self.valuer is not None
             self.plain = PlainRequests(
                 ROLE, pipeline, follower, self.schema.reader, rows, needs_bids=needs_bids

@@ -22,8 +22,9 @@ from enum import StrEnum
 from typing import Protocol
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from livectr.serving.access.health import Health
 from livectr.system.errors import ConfigError
 
 _STATUS = health_pb2.HealthCheckResponse
@@ -68,7 +69,7 @@ class ProbeServer:
     """
 
     def __init__(self, listen: str) -> None:
-        self._health = health.HealthServicer(experimental_non_blocking=True)
+        self._health = Health()
         # Without SO_REUSEPORT a port that another process has is an error.
         self._server = grpc.server(
             ThreadPoolExecutor(2, thread_name_prefix="probe"), options=[("grpc.so_reuseport", 0)]

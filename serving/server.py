@@ -19,6 +19,7 @@ from grpc_reflection.v1alpha import reflection
 from livectr.kernels.request.answer import Answers
 from livectr.serving import metrics, tracing
 from livectr.serving.access.gate import CallPool, Gate
+from livectr.serving.access.health import Health
 from livectr.serving.access.tokens import Tokens
 from livectr.serving.calls import RequestCall
 from livectr.serving.canary import SIDE, STABLE
@@ -137,7 +138,7 @@ class Server:
         for service in self._services:
             handlers = {m.name: self._unary(m) for m in methods if m.service == service}
             self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
-        self._health = health.HealthServicer(experimental_non_blocking=True)
+        self._health = Health()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         if transport.reflection:
             reflection.enable_server_reflection(

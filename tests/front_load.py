@@ -41,11 +41,17 @@ from tests.serving import raw_http2 as raw
 from tests.serving.certificates import Authority
 from tests.serving.display_requests import ADS, CONTEXT
 from tests.serving.display_world import World
-from tests.serving.plain_pipeline import NO_HISTORY, plain_request, publish_plain
+from tests.serving.plain_pipeline import plain_request
+from tests.serving.plain_towers import EVERY, PRERANK, prerank_request, publish_towers, towers
 
 ROOT = Path(__file__).parents[1]
 RANK = "/livectr.v1.Rank/Rank"
 CORPUS = ROOT / "tests/fuzz/corpus"
+PLAIN: dict[str, tuple[bytes, type[pb.RankResponse] | type[pb.PreRankResponse]]] = {
+    RANK: (plain_request(), pb.RankResponse),
+    PRERANK: (prerank_request(), pb.PreRankResponse),
+}
+"""Path of a method → its plain request, and the class of its replies."""
 Code = grpc.StatusCode
 ENDED = {Code.UNAVAILABLE, Code.CANCELLED}
 """Statuses of calls while the server stops."""
@@ -66,13 +72,13 @@ class Clients:
     Args:
         address: of the server.
         authority: of its certificate; None: without TLS.
-        expected: reply to the plain request, without its version.
+        expected: replies to the plain requests of `PLAIN`, without their version, by the path of the method.
 
     Attributes:
         ending: the server stops; before, no call may be lost.
     """
 
-    def __init__(self, address: str, authority: bytes | None, expected: bytes) -> None:
+    def __init__(self, address: str, authority: bytes | None, expected: dict[str, bytes]) -> None:
         self._address, self._authority, self._expected = address, authority, expected
         self.counts: Counter[str] = Counter()
         self.wrong: list[str] = []
@@ -133,38 +139,48 @@ class Clients:
             return grpc.insecure_channel(self._address, options)
         return grpc.secure_channel(self._address, grpc.ssl_channel_credentials(self._authority), options)
 
-    def hits(self, _: random.Random, channel: grpc.Channel) -> None:
+    def hits(self, rng: random.Random, channel: grpc.Channel) -> None:
         """Ask what is in memory."""
-        reply = pb.RankResponse.FromString(channel.unary_unary(RANK)(plain_request(), timeout=60))
-        reply.version = 0
-        if reply.SerializeToString(deterministic=True) != self._expected:
-            self.wrong.append(f"hits: another reply {reply}")
+        path = rng.choice(sorted(PLAIN))
+        raw_request, _ = PLAIN[path]
+        found = _without_version(path, channel.unary_unary(path)(raw_request, timeout=60))
+        if found != self._expected[path]:
+            self.wrong.append(f"hits: another reply of {path}")
 
     def misses(self, rng: random.Random, channel: grpc.Channel) -> None:
-        """Ask for users whose rows are not in memory."""
-        ads = rng.choices(ADS, k=rng.randrange(1, 60))
-        raw_request = plain_request(
-            {**CONTEXT, "user_id": rng.randrange(1 << 40)}, {"ad_id": ads, "position": [0] * len(ads)}
+        """Ask for users whose rows are not in memory, or for items without vectors."""
+        ads, context = (
+            rng.choices(ADS, k=rng.randrange(1, 60)),
+            {**CONTEXT, "user_id": rng.randrange(1 << 40)},
         )
-        channel.unary_unary(RANK)(raw_request, timeout=60)
+        if rng.random() < 0.5:
+            raw_request = plain_request(context, {"ad_id": ads, "position": [0] * len(ads)})
+            channel.unary_unary(RANK)(raw_request, timeout=60)
+            return
+        ids = rng.choice([None, EVERY, rng.choices(range(90, 160), k=len(ads))])
+        bids = [rng.random() for _ in ids or ()]
+        raw_request = prerank_request(ids, rng.randrange(1, 70), context, bids=rng.choice([bids, []]))
+        channel.unary_unary(PRERANK)(raw_request, timeout=60)
 
     def mistakes(self, rng: random.Random, channel: grpc.Channel) -> None:
         """Send what is no request."""
-        part = rng.choice(("request", "rank_request", "rank_lists"))
-        channel.unary_unary(RANK)(rng.choice(sorted((CORPUS / part).iterdir())).read_bytes(), timeout=60)
+        parts = {RANK: ("request", "rank_request", "rank_lists"), PRERANK: ("request", "prerank_request")}
+        path = rng.choice(sorted(parts))
+        files = sorted((CORPUS / rng.choice(parts[path])).iterdir())
+        channel.unary_unary(path)(rng.choice(files).read_bytes(), timeout=60)
 
     def cancelled(self, rng: random.Random, channel: grpc.Channel) -> None:
         """Cancel calls at any moment."""
-        calls = [
-            channel.unary_unary(RANK).future(plain_request(), timeout=60) for _ in range(rng.randrange(1, 20))
-        ]
+        asked = [(path, PLAIN[path][0]) for path in rng.choices(sorted(PLAIN), k=rng.randrange(1, 20))]
+        calls = [channel.unary_unary(path).future(raw_request, timeout=60) for path, raw_request in asked]
         time.sleep(rng.random() * 0.003)
         for call in calls:
             call.cancel()
 
     def deadlines(self, rng: random.Random, channel: grpc.Channel) -> None:
         """Ask with deadlines that mostly pass."""
-        channel.unary_unary(RANK)(plain_request(), timeout=rng.random() ** 4 * 0.05)
+        path = rng.choice(sorted(PLAIN))
+        channel.unary_unary(path)(PLAIN[path][0], timeout=rng.random() ** 4 * 0.05)
 
     def large(self, rng: random.Random, channel: grpc.Channel) -> None:
         """Send more than a request may have, or almost; what gRPC can send again on another connection."""
@@ -245,7 +261,8 @@ def clients() -> None:
     for line in sys.stdin:
         told = json.loads(line)
         authority = None if told["authority"] is None else Path(told["authority"]).read_bytes()
-        running = Clients(told["address"], authority, bytes.fromhex(told["expected"]))
+        expected = {path: bytes.fromhex(reply) for path, reply in told["expected"].items()}
+        running = Clients(told["address"], authority, expected)
         words = told["count"], told["seconds"], told["seed"]
         thread = threading.Thread(target=running.run, args=words)
         thread.start()
@@ -276,10 +293,10 @@ def run(seconds: float, seed: int) -> int:
         url = stack.enter_context(LocalRedis(f"127.0.0.1:{free_ports(1)}")).url + "/0"
         world, authority = World(), Authority(folder)
         cert, key = map(str, authority.issue("server"))
-        publish_plain(url, world)
+        publish_towers(url, world)
         peer = stack.enter_context(client_process())
         assert peer.stdin is not None and peer.stdout is not None
-        until, expected = time.monotonic() + seconds, ""
+        until, expected = time.monotonic() + seconds, dict[str, str]()
         while time.monotonic() < until:
             tls = rng.random() < 0.3
             age_s = rng.choice((0.0, 0.0, 0.5))
@@ -294,7 +311,7 @@ def run(seconds: float, seed: int) -> int:
                 tls_cert=cert if tls else None,
                 tls_key=key if tls else None,
             )
-            app = App("rank", NO_HISTORY, options)
+            app = App("recommend", towers, options)
             app.start()
             assert app.wait_ready(120)
             if not expected:
@@ -314,7 +331,7 @@ def run(seconds: float, seed: int) -> int:
             peer.stdin.flush()
             time.sleep(rng.random() * seconds_of_load * 1.3)
             if rng.random() < 0.3:
-                publish_plain(url, world)
+                publish_towers(url, world)
             peer.stdin.write("end\n")
             peer.stdin.flush()
             peer.stdout.readline()
@@ -335,16 +352,24 @@ def run(seconds: float, seed: int) -> int:
     return 1 if wrong else 0
 
 
-def _expected(app: App) -> str:
-    """Reply to the plain request, by a server that nobody else asks."""
+def _expected(app: App) -> dict[str, str]:
+    """Replies to the plain requests, by a server that nobody else asks."""
     from livectr.serving.calls import RequestCall
 
-    (method,) = app.sides.stable.role.methods
-    reply = method.handle(method.read(plain_request()), RequestCall("rank"))
-    reply.message.side = "stable"
-    message = pb.RankResponse.FromString(reply.serialized())
+    found = {}
+    for method in app.sides.stable.role.methods:
+        if method.path in PLAIN:
+            reply = method.handle(method.read(PLAIN[method.path][0]), RequestCall(method.role))
+            reply.message.side = "stable"
+            found[method.path] = _without_version(method.path, reply.serialized()).hex()
+    return found
+
+
+def _without_version(path: str, raw_reply: bytes) -> bytes:
+    """Reply of a method, without the version that it names."""
+    message = PLAIN[path][1].FromString(raw_reply)
     message.version = 0
-    return message.SerializeToString(deterministic=True).hex()
+    return message.SerializeToString(deterministic=True)
 
 
 def main() -> int:

@@ -90,3 +90,31 @@ def test_streams_of_reflection_hold_no_thread_of_requests(app: App) -> None:
         assert app.server.calls == 0 and healthy(channel)
         for stream in streams:
             stream.cancel()
+
+
+def test_a_stream_of_health_that_closes_stops_no_server(app: App) -> None:
+    """The lock is held as by a stream that opens meanwhile, whose send waits for the server's events."""
+    service, kept = app.server._health, app.server._health._send_response_callbacks
+    until(lambda: not kept.get(""))
+    with grpc.insecure_channel(app.server.address) as channel:
+        stream = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=left_s())
+        assert next(stream).status == health_pb2.HealthCheckResponse.SERVING
+        with service._lock:
+            stream.cancel()
+            for _ in range(3):
+                channel.unary_unary("/livectr.v1.Model/Describe")(b"", timeout=left_s())
+            assert kept[""]
+        until(lambda: not kept[""])
+        assert healthy(channel)
+
+
+def test_streams_of_health_whose_clients_have_gone_are_forgotten(app: App) -> None:
+    kept = app.server._health._send_response_callbacks
+    with grpc.insecure_channel(app.server.address) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        for _ in range(20):
+            streams = [stub.Watch(health_pb2.HealthCheckRequest(), timeout=left_s()) for _ in range(10)]
+            for stream in streams:
+                next(stream)
+                stream.cancel()  # often before the server has noted the stream
+    until(lambda: not kept[""])

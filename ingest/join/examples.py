@@ -165,6 +165,11 @@ class ExampleSource:
         self._replay = None if follows is None else ReplayWatch([*self._topics], time.monotonic())
         self._advance()
 
+    @property
+    def remarks(self) -> list[str]:
+        """Sentences on what of the log is left out."""
+        return self._source.remarks
+
     def _open(
         self, url: str, dead_letters: DeadLetters, rank: int, world: int, state: SourceState | None
     ) -> tuple[Source, dict[int, Partition]]:

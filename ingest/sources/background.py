@@ -41,6 +41,7 @@ class BackgroundSource(ABC):
     def __init__(self, max_queue_bytes: int, dead_letters: DeadLetters) -> None:
         self._max_queue_bytes = max_queue_bytes
         self._letters = dead_letters
+        self.remarks: list[str] = []
         self._positions: dict[TopicPartition, Position] = {}
         self._files: dict[TopicPartition, Files] = {}
         self._bytes: Counter[str] = Counter()  # topic → bytes read; only the reading thread adds

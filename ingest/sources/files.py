@@ -33,6 +33,7 @@ from livectr.ingest.sources.part_file import (
     Part,
     UnreadableError,
     column_names,
+    first_record,
     open_part,
     record_bytes,
 )
@@ -99,7 +100,7 @@ class FileSource(BackgroundSource):
                 raise ConfigError(f"{self._root} has no folder {topic!r}; its folders are {others or 'none'}")
             parts[topic] = sorted(_list_parts(self._root / topic))
             if (names := unread(self._root / topic)) and os.environ.get("RANK", "0") == "0":
-                _log.warning("%s", unread_words(self._root / topic, names))
+                self._remark(unread_words(self._root / topic, names))
             if not parts[topic]:
                 raise ConfigError(f"{self._root / topic} has no log file ({' '.join(SUFFIXES)})")
         return parts
@@ -114,8 +115,11 @@ class FileSource(BackgroundSource):
         for (topic, partition), position in self._positions.items():
             decoder = self._decoders[topic]
             files = _list_parts(self._root / topic).get(partition, [])
-            log = _PartitionLog(files, decoder.wire_columns, self._max_record_bytes, self._until_end)
-            log.go_on(self._files.get((topic, partition), ()), position.offset, self._root / topic)
+            log = _PartitionLog(
+                self._root / topic, files, decoder.wire_columns, self._max_record_bytes, self._until_end
+            )
+            for words in log.go_on(self._files.get((topic, partition), ()), position.offset):
+                self._remark(words)
             if log.skip(position.offset) < position.offset:
                 raise MismatchError(
                     f"{topic} partition {partition} has only {log.record} records, but the checkpoint goes "
@@ -170,6 +174,10 @@ class FileSource(BackgroundSource):
                 self._rest(_POLL_S)
                 self._look()
 
+    def _remark(self, words: str) -> None:
+        _log.warning("%s", words)
+        self.remarks.append(words)
+
     def _read(self, place: TopicPartition, log: _PartitionLog) -> Chunk | None:
         topic, partition = place
         first, before, fetched = log.record, log.bytes_left(), log.bytes_read
@@ -211,17 +219,24 @@ class FileSource(BackgroundSource):
             new[topic] = _list_parts(self._root / topic, but=listed)
             listed.update(path.name for paths in new[topic].values() for path in paths)
         for (topic, partition), log in self._logs.items():
-            log.extend(new[topic].get(partition, []))
+            for words in log.extend(new[topic].get(partition, [])):
+                self._remark(words)
 
 
 class _PartitionLog:
     """Sequence of records in the files of one partition."""
 
     def __init__(
-        self, files: Sequence[Path], columns: Collection[str], max_record_bytes: int, until_end: bool
+        self,
+        folder: Path,
+        files: Sequence[Path],
+        columns: Collection[str],
+        max_record_bytes: int,
+        until_end: bool,
     ) -> None:
         self.record = 0  # number of the next record
         self.last_path: Path | None = None
+        self._folder = folder
         self._columns = columns
         self._max_record_bytes = max_record_bytes
         self._until_end = until_end
@@ -231,6 +246,7 @@ class _PartitionLog:
         self._part: Part | None = None
         self._closed_bytes = 0  # read from files that are closed
         self._opened_before = 0  # files that were passed over, opened or gone
+        self._passed_bytes = 0  # of these files, and of those that were read since
         self._opened: list[list[Any]] = []  # see `ingest.chunks.Files`
 
     @property
@@ -238,58 +254,80 @@ class _PartitionLog:
         """True when no record will come any more."""
         return self._until_end and self._part is None and not self._waiting
 
-    def extend(self, files: Sequence[Path]) -> None:
-        """Add files that appeared."""
+    def extend(self, files: Sequence[Path]) -> list[str]:
+        """Add files that appeared; return sentences on those that are left out."""
+        remarks = []
         for path in files:
             if path in self._known:
                 continue
             self._known.add(path)
             if self.last_path is not None and path.name < self.last_path.name:
-                _log.warning("%s is left out: a later file of its partition is already being read", path)
+                remarks.append(f"{path} is left out: a later file of its partition is already being read")
                 continue
             self._waiting.append(path)
             self._waiting.sort(key=lambda waiting: waiting.name)
+        return remarks
 
     def files(self, record: int) -> Files:
         """Files from the one on in which a record is."""
-        opened = [[*entry] for entry in self._opened]
-        first = max((n for n, (_, start, *_) in enumerate(opened) if start <= record), default=0)
-        return opened[first:]
+        first = max((n for n, (_, start, *_) in enumerate(self._opened) if start <= record), default=0)
+        for entry in self._opened[first:]:
+            if entry[1] <= record and not entry[5]:
+                entry[5] = first_record(self._folder / entry[0], self._columns)
+        return [[*entry] for entry in self._opened[first:]]
 
-    def go_on(self, files: Files, record: int, folder: Path) -> None:
+    def go_on(self, files: Files, record: int) -> list[str]:
         """Pass over the files before the one in which a record was, though some of them may be gone.
 
         Args:
             files: of that record.
             record: its number.
-            folder: of the topic, for messages.
+
+        Returns:
+            Sentences on rows that are left out.
 
         Raises:
-            MismatchError: the file is gone before it was read to its end.
+            MismatchError: the file is gone before it was read to its end, or another has its name.
         """
         if not files:
-            return
-        name, start, end, before = next(entry for entry in reversed(files) if entry[1] <= record)
+            return []
+        name, start, end, before, size, first = next(entry for entry in reversed(files) if entry[1] <= record)
         earlier = [path for path in self._waiting if path.name < name]
+        found = sum(path.stat().st_size for path in earlier)
+        remarks = []
         if len(earlier) > before:
-            _log.warning(
-                "%d files of %s are left out: they came later than %s, in which the checkpoint goes on, and "
-                "their names come before it",
-                len(earlier) - before,
-                folder,
-                name,
+            remarks.append(
+                f"{len(earlier) - before} files of {self._folder} are left out: they came later than {name}, "
+                "in which the checkpoint goes on, and their names come before it"
+            )
+        elif len(earlier) == before and found > size:
+            remarks.append(
+                f"{self._folder}: files before {name}, in which the checkpoint goes on, have grown by "
+                f"{found - size:,} bytes, which are left out; write new rows into a new file"
             )
         self._waiting = [path for path in self._waiting if path.name >= name]
         if self._waiting and self._waiting[0].name == name:
+            self._check_same(self._waiting[0], first)
             self.record = start
         elif end is not None and record >= end:
             self.record = record
         else:
             raise MismatchError(
-                f"{folder / name} is gone, and the checkpoint goes on in it: bring it back, or begin another "
+                f"{self._folder / name} is gone, and the checkpoint goes on in it: bring it back, or begin "
+                "another checkpoint from this one's tables with --warm-start"
+            )
+        self._opened_before, self._passed_bytes = before, size
+        return remarks
+
+    def _check_same(self, path: Path, first: Mapping[str, int]) -> None:
+        """Raise MismatchError if a file has not the first record of before."""
+        present = first_record(path, first)
+        if any(value != first[name] for name, value in present.items()):
+            raise MismatchError(
+                f"{path} has other rows than when the checkpoint read it: its first one differs. Give each "
+                "new file a name of its own that comes after the names of before, or begin another "
                 "checkpoint from this one's tables with --warm-start"
             )
-        self._opened_before = before
 
     def skip(self, records: int) -> int:
         """Skip records up to number `records`; return the number reached, less when the files hold fewer."""
@@ -352,7 +390,7 @@ class _PartitionLog:
         if self._part is None and self._waiting:
             path = self.last_path = self._waiting.pop(0)
             before = self._opened_before + len(self._opened)
-            self._opened.append([path.name, self.record, None, before])
+            self._opened.append([path.name, self.record, None, before, self._passed_bytes, {}])
             self._part = open_part(path, self._columns, self._max_record_bytes, self._stops.get(path))
         return self._part
 
@@ -365,6 +403,9 @@ class _PartitionLog:
             return False
         if self._opened:
             self._opened[-1][2] = self.record
+        if self._part is not None:
+            path = self._part.path
+            self._passed_bytes += self._stops.get(path) or path.stat().st_size
         self.close()
         return True
 

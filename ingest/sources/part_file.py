@@ -8,6 +8,7 @@ is an error.
 from __future__ import annotations
 
 import codecs
+import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol, TypeAlias
@@ -87,6 +88,28 @@ def record_bytes(path: Path) -> float | None:
         return None
     lines = beginning.count(b"\n")
     return (beginning.rfind(b"\n") + 1) / lines if lines else None
+
+
+def first_record(path: Path, columns: Collection[str]) -> dict[str, int]:
+    """CRC-32 of a file's first record: of each column's value, of a line under "".
+
+    It stays the same while the file grows. {}: there is no record yet, or none that can be read.
+
+    Args:
+        path: of the file.
+        columns: those of Arrow and Parquet that are looked at.
+    """
+    try:
+        if path.suffix.lower() in _LINES:
+            with path.open("rb") as file:
+                line, end, _ = file.read(_LINE_BYTES).partition(b"\n")
+            return {"": zlib.crc32(line.strip())} if end or len(line) == _LINE_BYTES else {}
+        batches = _open_rows(path, columns, 0, lambda size: None)
+        rows = next((batch for batch, _ in batches if batch.num_rows), None)
+        row = rows.slice(0, 1).to_pylist()[0] if rows is not None else {}
+    except Exception:  # `read` reports the error
+        return {}
+    return {name: zlib.crc32(repr(value).encode()) for name, value in row.items() if name in columns}
 
 
 class _Lines:

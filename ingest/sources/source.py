@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 class Source(Protocol):
     """Source of records that reads in a background thread; all methods are called from one thread."""
 
+    remarks: list[str]
+    """Sentences on what of the log is left out; each was logged as a warning."""
+
     def topics(self) -> dict[str, list[int]]:
         """Topic → its partitions.
 

@@ -100,11 +100,13 @@ class DataWatch(Part):
     def report(self) -> dict[str, Any]:
         """Rows of all ranks by topic, place of dead letters, likely mistakes (`ingest.hints`). Collective.
 
-        Each mistake is warned of once.
+        Hints begin with what sources leave out (`Source.remarks`). Each mistake is warned of once.
         """
-        shares = self._control.gather_json([self._counts(), self._source.sampled.as_json()])
-        apart = apart_of(together(Sampled.from_json(sample) for _, sample in shares))
-        counts = summed([counts for counts, _ in shares])
+        shares = self._control.gather_json(
+            [self._counts(), self._source.sampled.as_json(), self._source.remarks]
+        )
+        apart = apart_of(together(Sampled.from_json(sample) for _, sample, _ in shares))
+        counts = summed([counts for counts, *_ in shares])
         self._warn(counts, apart, final=True)
         rows = {topic: counted.as_json() for topic, counted in self._topics.items()}
         clicks = self._pipeline.log.clicks
@@ -115,7 +117,10 @@ class DataWatch(Part):
             rows[clicks.topic] |= {"unlabelling": words}
         return {
             "rows": rows,
-            "hints": list(self._hints.values()),
+            "hints": [
+                *dict.fromkeys(words for *_, remarks in shares for words in remarks),
+                *self._hints.values(),
+            ],
             "dead_letter_place": self._letters.place,
         }
 

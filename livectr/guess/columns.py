@@ -16,7 +16,15 @@ import pyarrow.compute as pc
 from livectr.guess.leaks import tells
 from livectr.logs.names import ID_NAME, REQUEST_NAME, names_something
 from livectr.logs.times import NAMED, form_of
-from livectr.logs.values import STRAY, are_rounded, list_of, mixed_marks, with_null
+from livectr.logs.values import (
+    STRAY,
+    are_rounded,
+    are_shortened,
+    list_of,
+    mixed_marks,
+    numbers_in,
+    with_null,
+)
 
 SAME = 0.9
 """Share of a number's commonest value above which it is not divided by its deviation."""
@@ -43,6 +51,9 @@ BINS = 10
 LEFT_OUT = "left out"
 EMPTY = "every value is empty"
 ROUNDED = "ids beyond 2^53 as floats, which have lost digits: write whole numbers or texts"
+SHORTENED = "ids such as 1.00001E+15, which have lost digits: write whole numbers or texts"
+MOSTLY = 0.5
+"""Share of numbers among texts from which the others are doubted."""
 OTHER_TIME = "another time; name its age with ops.age, or the log's time with --time"
 
 
@@ -144,12 +155,22 @@ def _amount(values: pa.ChunkedArray, dtype: str, what: str) -> Use:
 def _text_use(name: str, values: pa.ChunkedArray, distinct: int) -> Use:
     texts = [text for text in values.to_pylist() if text is not None]
     if all(text.lstrip()[:1] in ("{", "[") for text in texts[:1000]):
-        return _out("holds JSON: name what you need with json_fields, or ops.json_field")
+        if any(mark in text for text in texts[:1000] for mark in ':["'):
+            return _out("holds JSON: name what you need with json_fields, or ops.json_field")
+        if any("," in text for text in texts[:1000]):
+            return _out("lists in braces, as of a database: write [1, 2]")
     lists = sum(text.startswith("[") and text.endswith("]") for text in texts)
     if STRAY * len(texts) < lists < (1 - STRAY) * len(texts) and _are_lists(texts):
         return _out("lists in some rows, and none in others: write lists in all")
     if mixed_marks(values):
         return _out("numbers with a decimal comma beside some with a point: write them in one way")
+    if names_something(name):
+        if are_shortened(values):
+            return _out(SHORTENED)
+    elif (numbers := numbers_in(values))[0] > MOSTLY * len(texts) and numbers[1] > FEW:
+        count, _, other = numbers
+        what = f"numbers in {count:,} of {len(texts):,} rows, and texts such as {shortened(other)}"
+        return _out(f"{what}: write numbers alone, or name it {name}_code if they are codes")
     if separator := _separator(texts):
         return Use(
             "list", "string", f"several values in a text, separated by {separator!r}", separator=separator
@@ -158,7 +179,8 @@ def _text_use(name: str, values: pa.ChunkedArray, distinct: int) -> Use:
     if words >= 3 and distinct > FEW:
         return Use("words", "string", f"texts of {words:.0f} words: one key a word", separator=" ")
     if distinct > ROW_ID * len(texts) and len(texts) > FEW:
-        return _out(f"names the row: {distinct:,} different values in {len(texts):,}")
+        such = f", such as {shortened(texts[0])}" if re.search(r"\d[.,]\d", texts[0]) else ""
+        return _out(f"names the row: {distinct:,} different values in {len(texts):,}{such}")
     return Use("id", "string", f"{distinct:,} different texts")
 
 

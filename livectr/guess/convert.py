@@ -22,7 +22,7 @@ from livectr.logs.csv_rows import Rows
 from livectr.logs.files import Progress, log_rows
 from livectr.logs.fitting import fitting
 from livectr.logs.times import milliseconds
-from livectr.logs.values import in_type, missing, valued, with_null
+from livectr.logs.values import ABSENT, in_type, missing, valued, with_null
 from livectr.simulator.partition import partitions_of
 from livectr.simulator.sinks import open_sink
 from livectr.system.errors import ConfigError
@@ -148,7 +148,7 @@ def _typed(values: pa.Array, name: str, facts: Facts) -> pa.Array:
     use = facts.kept[name]
     if use.role == "label":
         found = labels(valued(values, facts.sample.forms[name]), name)[0]
-        return pc.if_else(missing(values), 0, found) if facts.empty_is_no_click else found
+        return pc.if_else(missing(values, ABSENT), 0, found) if facts.empty_is_no_click else found
     if use.role == "time":
         assert facts.form is not None
         return milliseconds(valued(values, facts.sample.forms[name]), facts.form)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from livectr.config.parsing import nearest
-from livectr.guess.columns import ROUNDED, Use, listed, shortened
+from livectr.guess.columns import ROUNDED, SHORTENED, Use, listed, shortened
 from livectr.logs.names import ITEM_NAME, REQUEST_NAME, USER_NAME
 from livectr.logs.times import (
     BEST,
@@ -28,7 +28,7 @@ from livectr.logs.times import (
     milliseconds,
     why_no_time,
 )
-from livectr.logs.values import are_rounded
+from livectr.logs.values import ABSENT, are_rounded, are_shortened, missing
 from livectr.system.errors import ConfigError
 
 NOBODY = "none"
@@ -107,6 +107,7 @@ def labels(
     if pa.types.is_floating(values.type):
         values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)  # NaN is null everywhere
     texts = values.cast(pa.string())
+    texts = pc.if_else(missing(texts, ABSENT), pa.scalar(None, pa.string()), texts)
     ones = pc.is_in(texts, pa.array(TRUE))
     known = pc.or_(ones, pc.is_in(texts, pa.array(FALSE)))
     wrong = pc.and_(pc.invert(known), texts.is_valid())
@@ -400,18 +401,19 @@ def _numbered(sample: pa.Table, names: Sequence[str]) -> tuple[pa.Table, dict[st
 
 def _nameable(sample: pa.Table) -> list[str]:
     """Columns whose values can name something: texts, whole numbers, true and false."""
-    return [name for name in sample.column_names if _names(sample.column(name).type)]
+    return [name for name in sample.column_names if _names(sample.column(name))]
 
 
-def _names(kind: pa.DataType) -> bool:
-    types = pa.types
-    return bool(types.is_string(kind) or types.is_integer(kind) or types.is_boolean(kind))
+def _names(column: pa.ChunkedArray) -> bool:
+    if pa.types.is_string(column.type):
+        return not are_shortened(column)
+    return bool(pa.types.is_integer(column.type) or pa.types.is_boolean(column.type))
 
 
 def _one_value(sample: pa.Table, name: str, flag: str) -> None:
     """Raise ConfigError for a column whose values cannot name something."""
     column = sample.column(name)
-    if not _names(column.type):
+    if not _names(column):
         raise ConfigError(f"{flag}: column {name!r} holds {_held(column)}")
 
 
@@ -419,6 +421,8 @@ def _held(column: pa.ChunkedArray) -> str:
     """Words on values that name nothing, and what to do."""
     if pa.types.is_floating(column.type) and are_rounded(column):
         return ROUNDED
+    if are_shortened(column):
+        return SHORTENED
     return f"{column.type}; name a column of texts or whole numbers"
 
 

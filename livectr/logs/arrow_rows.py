@@ -16,6 +16,7 @@ from livectr.logs.account import LONGEST_ROW, Account
 from livectr.logs.csv_rows import I64, Rows
 from livectr.logs.encoding import not_utf8
 from livectr.logs.names import INSIDE, check_names, one_column
+from livectr.logs.values import EXACT_DIGITS
 from livectr.system.errors import ConfigError, reason_of
 from livectr.system.file_kinds import unlike
 
@@ -24,8 +25,6 @@ LISTS = (
     *(pa.types.is_list_view, pa.types.is_large_list_view),
 )
 BATCH_ROWS = 1 << 16
-EXACT_DIGITS = 15
-"""Digits of a decimal that a double holds."""
 
 
 def parquet_rows(account: Account) -> Iterator[Rows]:

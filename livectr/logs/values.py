@@ -23,21 +23,45 @@ from livectr.system.values import MOST_EXACT, UnfitError, meaning
 
 LISTS_LOOKED_AT = 2_000
 """Lists of which the items' type is told."""
+EXACT_DIGITS = 15
+"""Digits of a decimal that a double holds."""
 STRAY = 0.01
 """Share of values of another form up to which a column keeps its form; their rows are set aside."""
-NOTHING = (
+ABSENT = (
     *("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NULL", "null", "None", "NaN", "nan", "-nan", "NaT", "\\N"),
 )
-"""Texts that mean that there is no value."""
+"""Texts that mean that there is no value, in a label, too."""
+NOTHING = (
+    *ABSENT,
+    *(
+        "-",
+        "--",
+        "?",
+        ".",
+        "n.a.",
+        "na",
+        "Null",
+        "none",
+        "nil",
+        "(null)",
+        "(not set)",
+        "unknown",
+        "undefined",
+    ),
+    *("#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!"),
+)
+"""Texts that mean that there is no value among numbers and lists."""
 EMPTY_TEXTS = ("", "NULL", "null", "\\N")
 """Texts that mean that there is no value where all others are texts: NA is a country, None a name."""
 WHOLE = r"^\s*[+-]?(0|[1-9]\d*)(\.0*)?\s*$"
 NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
-EXPONENT = r"^\s*[+-]?[\d.]+[eE]"
+EXPONENT = r"^\s*[+-]?[\d.,]+[eE]"
+SHORTENED = r"^\s*\d([.,]\d+)?E\+\d{2,}\s*$"
+"""A long whole number as a spreadsheet shows it: it has lost digits."""
 INFINITE = r"^\s*[+-]?(?i:inf|infinity)\s*$"
 MARKS = " \u00a0\u2009\u202f'\u2019_"
 """Marks between groups of three digits, apart from point and comma."""
-COMMA = rf"^\s*[+-]?(\d+|[1-9]\d{{0,2}}([.{MARKS}]\d{{3}})+),\d+\s*$"
+COMMA = rf"^\s*[+-]?(\d+|[1-9]\d{{0,2}}([.{MARKS}]\d{{3}})+),\d+([eE][+-]?\d+)?\s*$"
 WITHOUT_COMMA = rf"^\s*[+-]?(\d+|[1-9]\d{{0,2}}([.{MARKS}]\d{{3}})+)\s*$"
 GROUPED = r"^\s*[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?\s*$"
 MARKED = rf"^\s*[+-]?[1-9]\d{{0,2}}([{MARKS}]\d{{3}})+(\.\d+)?\s*$"
@@ -104,13 +128,18 @@ def form_of(values: Texts, *, is_id: bool = False) -> Form:
     if plain >= 1 - STRAY:
         whole = _share(given, WHOLE)
         if whole < (1 - STRAY if is_id else plain):
-            return Form("float64")
+            return Form() if is_id and _most_digits(given) > EXACT_DIGITS else Form("float64")
         if not is_id and _share(given, r"\.") > 0 and not _beyond(given, MOST_EXACT):
             return Form("float64")
         return Form("int64") if not _beyond(given, 1 << 63) else Form()
     if plain > 0 and plain + _share(given, INFINITE) >= 1 - STRAY:
         return Form("float64")
     return _marked_form(given, plain, is_id=is_id)
+
+
+def _most_digits(given: Texts) -> int:
+    """Digits of the longest number."""
+    return int(pc.max(pc.utf8_length(pc.replace_substring_regex(given, r"^[^1-9]+|\D", ""))).as_py())
 
 
 def _sign(given: Texts) -> str:
@@ -139,7 +168,7 @@ def _marked_form(given: Texts, plain: float, *, is_id: bool) -> Form:
         if is_id:
             return Form("int64", comma=True) if _share(given, r",0+\s*$") == comma else Form()
         # 11,500 is eleven thousand where nothing says that it is eleven and a half.
-        said = _share(given, rf"^\s*[+-]?0,|[.{MARKS}]\d{{3}},|,(\d{{1,2}}|\d{{4,}})\s*$")
+        said = _share(given, rf"^\s*[+-]?0,|[.{MARKS}]\d{{3}},|,(\d{{1,2}}|\d{{4,}})\s*$|[eE]")
         if said > 0:
             return Form("float64", comma=True)
     if is_id:
@@ -185,6 +214,27 @@ def are_rounded(column: Texts) -> bool:
     """True for doubles that are whole numbers, some so large that a double has not all of their digits."""
     numbers = _finite(column)
     return bool((np.floor(numbers) == numbers).all()) and bool((np.abs(numbers) >= MOST_EXACT).any())
+
+
+def are_shortened(column: Texts) -> bool:
+    """True for texts of which many are whole numbers as a spreadsheet shortens them: 1.00001E+15."""
+    if not pa.types.is_string(column.type):
+        return False
+    given = given_of(column)
+    return bool(len(given)) and _share(given, SHORTENED) > STRAY
+
+
+def numbers_in(column: Texts) -> tuple[int, int, str]:
+    """Numbers in a column of texts, how many of these are different, and the first text that is none.
+
+    Texts of NOTHING do not count, and codes with leading zeros are no numbers.
+    """
+    given = given_of(column)
+    if not len(given) or _share(given, LEADING_ZERO) > 0:
+        return 0, 0, ""
+    are = pc.match_substring_regex(given, NUMBER)
+    numbers, others = given.filter(are), given.filter(pc.invert(are))
+    return len(numbers), pc.count_distinct(numbers).as_py(), others[0].as_py() if len(others) else ""
 
 
 def _finite(column: Texts) -> npt.NDArray[np.float64]:
@@ -343,11 +393,11 @@ def with_null(lists: Texts) -> npt.NDArray[np.bool_]:
     return found
 
 
-def missing(values: Texts) -> pa.Array | pa.ChunkedArray:
-    """bool[n], values that mean nothing: nulls, and texts of NOTHING."""
+def missing(values: Texts, texts: tuple[str, ...] = NOTHING) -> pa.Array | pa.ChunkedArray:
+    """bool[n], values that mean nothing: nulls, and some texts."""
     if not pa.types.is_string(values.type):
         return values.is_null(nan_is_null=True)
-    return pc.or_(values.is_null(), pc.fill_null(pc.is_in(values, pa.array(NOTHING)), True))
+    return pc.or_(values.is_null(), pc.fill_null(pc.is_in(values, pa.array(texts)), True))
 
 
 def misfits(values: Texts, found: pa.Array | pa.ChunkedArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

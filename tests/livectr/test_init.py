@@ -302,6 +302,45 @@ def test_stray_values_and_marks_for_nothing(here: Path, capsys: pytest.CaptureFi
     assert examples(here / "shop").num_rows == ROWS - 2
 
 
+def test_numbers_among_other_texts_are_left_out_and_said(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    amounts = [round(100 + 1.37 * i, 2) for i in range(ROWS)]
+    rows = [
+        row
+        | {"paid": f"({amount})" if i % 9 == 0 else amount, "cost": f"EUR {amount}", "fee": amount}
+        | {
+            "fee": "-" if i % 9 == 0 else amount,
+            "key": f"{{{i % 7:08x}-0000}}",
+            "postal": f"0{100 + i % 97}" if i % 3 else f"K{i % 9}",
+            "path": f'"{{{i % 7},{i % 3}}}"',
+        }
+        | {"slot_id": f"1.{i % 7:05d}E+15"}
+        for i, (row, amount) in enumerate(zip(shop_rows(), amounts, strict=True))
+    ]
+    file = write_csv(here / "shop.csv", rows)
+    assert init(file) == 0
+    out = capsys.readouterr().out
+    assert cells(out, "fee")[:2] == ["float64", "number"], cells(out, "fee")
+    assert cells(out, "key")[:2] == cells(out, "postal")[:2] == ["string", "id"]
+    for name, why in (
+        ("paid", "numbers in 533 of 600 rows, and texts such as (100.0): write numbers alone, or"),
+        ("cost", "names the row: 600 different values in 600, such as EUR 100.0"),
+        ("path", "lists in braces, as of a database: write [1, 2]"),
+        ("slot_id", "ids such as 1.00001E+15, which have lost digits: write whole numbers or texts"),
+    ):
+        assert cells(out, name)[1] == "left out" and cells(out, name)[2].startswith(why), cells(out, name)
+    lost = "'slot_id' holds ids such as 1.00001E+15, which have lost digits"
+    assert lost in says(capsys, file, "--user", "slot_id", "--out", "other")
+
+
+def test_a_label_is_true_or_a_text_for_nothing(here: Path) -> None:
+    rows = [row | {"clicked": "True" if row["clicked"] else "nan"} for row in shop_rows()]
+    assert init(write_csv(here / "shop.csv", rows)) == 0
+    clicks = sum(row["clicked"] for row in shop_rows())
+    assert sum(examples(here / "shop")["label"].to_pylist()) == clicks
+
+
 def test_a_list_with_a_null_inside_is_in_no_log(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows: list[dict[str, Any]] = [
         {"seen": [i % 5, i % 7], "often": ["a", None if i % 3 else "b"], "never": [], **row}

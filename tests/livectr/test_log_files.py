@@ -478,7 +478,11 @@ def test_a_log_of_criteo_has_names(tmp_path: Path) -> None:
         (["inf", "1"], "float64", [math.inf, 1.0]),
         (["1e400", "-Infinity"], "float64", [math.inf, -math.inf]),
         (["<NA>", "#N/A", "5"], "int64", [None, None, 5]),
+        (["-", "2.5", "n.a."], "float64", [None, 2.5, None]),
+        (["?", "Null", "5", "#DIV/0!"], "int64", [None, None, 5, None]),
+        (["3,36E+02", "1,5"], "float64", [336.0, 1.5]),
         (["NA", "FR"], "string", ["NA", "FR"]),
+        (["-", "unknown", "x"], "string", ["-", "unknown", "x"]),
         (["NULL", "x"], "string", [None, "x"]),
         (["[1, 2]", "[]", ""], "list<int64>", [[1, 2], [], None]),
         (["['a', \"b\"]", '["c"]', "[]"], "list<string>", [["a", "b"], ["c"], []]),
@@ -507,6 +511,9 @@ def test_an_id_with_a_plus_is_a_text() -> None:
         (["1e5", "12e3"], "string", ["1e5", "12e3"]),
         (["1.764E+12", "1.8E+12"], "string", ["1.764E+12", "1.8E+12"]),
         (["12,345", "9,876"], "string", ["12,345", "9,876"]),
+        (["1,764E+12", "1,8E+12"], "string", ["1,764E+12", "1,8E+12"]),
+        (["1234567890.1764000000", "7.5"], "string", ["1234567890.1764000000", "7.5"]),
+        (["12.5", "7.25"], "float64", [12.5, 7.25]),
     ],
 )
 def test_an_id_is_no_number_with_marks(texts: list[str], kind: str, values: list[Any]) -> None:

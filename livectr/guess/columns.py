@@ -18,12 +18,14 @@ from livectr.logs.names import ID_NAME, REQUEST_NAME, names_something
 from livectr.logs.times import NAMED, form_of
 from livectr.logs.values import (
     STRAY,
+    are_dressed,
     are_rounded,
     are_shortened,
     list_of,
     mixed_marks,
     numbers_in,
     with_null,
+    without_nan,
 )
 
 SAME = 0.9
@@ -87,8 +89,7 @@ def use_of(name: str, values: pa.ChunkedArray, clicked: npt.NDArray[np.bool_]) -
         clicked: bool[n], the label.
     """
     kind = values.type
-    if pa.types.is_float32(kind) or pa.types.is_float64(kind):
-        values = pc.if_else(pc.is_nan(values), pa.scalar(None, kind), values)  # NaN is null everywhere
+    values = without_nan(values)
     missing = np.asarray(values.is_null().to_numpy(zero_copy_only=False))
     if pa.types.is_null(kind) or missing.all():
         return _out(EMPTY)
@@ -171,7 +172,10 @@ def _text_use(name: str, values: pa.ChunkedArray, distinct: int) -> Use:
         count, _, other = numbers
         what = f"numbers in {count:,} of {len(texts):,} rows, and texts such as {shortened(other)}"
         return _out(f"{what}: write numbers alone, or name it {name}_code if they are codes")
-    if separator := _separator(texts):
+    dressed = not names_something(name) and are_dressed(values)
+    if dressed and distinct > FEW:
+        return _out(f"numbers with other marks, such as {shortened(texts[0])}: write 1.37")
+    if not dressed and (separator := _separator(texts)):
         return Use(
             "list", "string", f"several values in a text, separated by {separator!r}", separator=separator
         )

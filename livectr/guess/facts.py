@@ -21,7 +21,7 @@ from livectr.logs.account import Account
 from livectr.logs.csv_rows import Rows
 from livectr.logs.files import Progress, files_of, log_rows
 from livectr.logs.names import names_something
-from livectr.logs.times import TimeForm, milliseconds, shown
+from livectr.logs.times import TimeForm, check_digits, milliseconds, shown
 from livectr.logs.values import STRAY, Form, form_of_column, in_type, valued
 from livectr.system.errors import ConfigError
 
@@ -199,6 +199,7 @@ def guess(sample: Sample, wanted: Wanted, clicked: npt.NDArray[np.bool_], known:
     timed = time_of(table, wanted)
     if timed is not None:
         name, (chosen, form) = timed[0].name[0], timed
+        check_digits(name, sample.forms[name])
         made = next((f"{one.why}, " for one in sample.made if one.name == name), "")
         uses[name] = Use("time", "int64", f"{_span(table, name, form)}, {made}{chosen.why}")
     for name in table.column_names:

@@ -28,7 +28,7 @@ from livectr.logs.times import (
     milliseconds,
     why_no_time,
 )
-from livectr.logs.values import ABSENT, are_rounded, are_shortened, missing
+from livectr.logs.values import ABSENT, are_rounded, are_shortened, missing, without_nan
 from livectr.system.errors import ConfigError
 
 NOBODY = "none"
@@ -104,9 +104,10 @@ def labels(
         values: label column as it was read.
         name: of the column.
     """
-    if pa.types.is_floating(values.type):
-        values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)  # NaN is null everywhere
-    texts = values.cast(pa.string())
+    if pa.types.is_nested(values.type) or pa.types.is_binary(values.type):
+        given = values.drop_null()
+        return pa.nulls(len(values), pa.int32()), given[0] if len(given) else None
+    texts = without_nan(values).cast(pa.string())
     texts = pc.if_else(missing(texts, ABSENT), pa.scalar(None, pa.string()), texts)
     ones = pc.is_in(texts, pa.array(TRUE))
     known = pc.or_(ones, pc.is_in(texts, pa.array(FALSE)))
@@ -157,7 +158,7 @@ def sample_labels(
     need(name, sample.column_names, "--label")
     numbers, odd = labels(sample.column(name), name)
     if odd is not None:
-        distinct = [shortened(value) for value in sample.column(name).unique().to_pylist()[:4]]
+        distinct = [*dict.fromkeys(map(shortened, sample.column(name).to_pylist()))][:4]
         raise ConfigError(
             f"--label: column {name!r} must be 0 or 1 (or false and true), but has {', '.join(distinct)}; "
             f"write a rule such as --label '{name}>=NUMBER' or --label '{name}=VALUE', or name another one."
@@ -210,9 +211,10 @@ def time_of(sample: pa.Table, wanted: Wanted) -> tuple[Chosen, TimeForm] | None:
     if not found:
         named = [name for name in sample.column_names if NAMED.search(name) and name != wanted.label]
         hint = "".join(f" {name}{_no_time(sample.column(name), name)}." for name in named[:3])
+        write = " Write it as 2026-11-25T08:00:00 or as epoch seconds." if named else ""
         raise ConfigError(
-            f"no column is a time.{hint} Say --time COLUMN, or --time row to learn rows in the order of "
-            "the file."
+            f"no column is a time.{hint}{write} Say --time COLUMN, or --time row to learn rows in the order "
+            "of the file."
         )
     name = min(
         found, key=lambda one: (_rank(one, BEST), not NAMED.search(one), sample.column_names.index(one))

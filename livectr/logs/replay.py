@@ -24,7 +24,7 @@ from livectr.logs.fitting import fitting
 from livectr.logs.formats import LAYOUTS, Layout
 from livectr.logs.json_events import json_events, message_key, message_keys
 from livectr.logs.names import names_something
-from livectr.logs.times import TimeForm, epoch_ms, form_of, why_no_time
+from livectr.logs.times import TimeForm, check_digits, epoch_ms, form_of, why_no_time
 from livectr.logs.values import Form, form_of_column, valued
 from livectr.simulator.partition import partitions_of
 from livectr.simulator.sinks import Sink, holds, move_parts, open_sink
@@ -231,6 +231,7 @@ def typed_rows(
                 for name in batch.schema.names
             }
             if time:
+                check_digits(time, forms[time])
                 time_form = _time_form(time, valued(batch.column(time), forms[time]))
                 account.remarks.append(f"{time}: {time_form.words}")
         values = {}

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from livectr.ingest.language.event_times import EARLIEST_MS, LATEST_MS, LIKELY
 from livectr.logs.formats import iso_ms
-from livectr.logs.values import STRAY
+from livectr.logs.values import STRAY, Form
 from livectr.system.errors import ConfigError
 from livectr.system.texts import visible
 
@@ -106,6 +106,20 @@ def form_of(values: pa.Array | pa.ChunkedArray, *, named: bool = False) -> TimeF
         return None
     numbers = np.asarray(some.drop_null().to_numpy(), np.float64)
     return _number_form(numbers[np.isfinite(numbers)], named)
+
+
+def check_digits(name: str, form: Form) -> None:
+    """Raise ConfigError for times that a spreadsheet has shortened.
+
+    Args:
+        name: of the column.
+        form: of its texts.
+    """
+    if form.rounded:
+        raise ConfigError(
+            f"--time: column {name!r} holds numbers such as 1.764E+12, which have lost digits: write whole "
+            "numbers, or 2026-11-25T08:00:00."
+        )
 
 
 def _as_likely(some: pa.Array | pa.ChunkedArray, form: TimeForm) -> TimeForm:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import warnings
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -31,24 +32,15 @@ ABSENT = (
     *("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NULL", "null", "None", "NaN", "nan", "-nan", "NaT", "\\N"),
 )
 """Texts that mean that there is no value, in a label, too."""
+_NO_VALUE = (
+    *("na", "n/a", "n.a.", "null", "(null)", "none", "(none)", "nil", "nan", "nat", "missing", "unknown"),
+    *("undefined", "not available", "not set", "(not set)", "(blank)", "no data"),
+)
 NOTHING = (
     *ABSENT,
-    *(
-        "-",
-        "--",
-        "?",
-        ".",
-        "n.a.",
-        "na",
-        "Null",
-        "none",
-        "nil",
-        "(null)",
-        "(not set)",
-        "unknown",
-        "undefined",
-    ),
-    *("#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!"),
+    *(form for text in _NO_VALUE for form in (text, text.upper(), text.capitalize(), text.title())),
+    *("-", "--", "---", "\u2013", "\u2014", "?", "??", ".", "..", "...", "\u2026"),
+    *("#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!", "#NULL!", "#N/A N/A"),
 )
 """Texts that mean that there is no value among numbers and lists."""
 EMPTY_TEXTS = ("", "NULL", "null", "\\N")
@@ -68,8 +60,49 @@ MARKED = rf"^\s*[+-]?[1-9]\d{{0,2}}([{MARKS}]\d{{3}})+(\.\d+)?\s*$"
 SURELY_GROUPED = r"^\s*[+-]?\d{1,2},|,0|\."
 """In a text that is `GROUPED`: 123,456 may be two ids, but an id has no leading zero, and a number's first
 group is shorter at times."""
-SIGNS = "$€£¥₹%"
-SIGNED = rf"^\s*([+-]?[{SIGNS}]\s*[+-]?\d[\d.,{MARKS}]*|[+-]?\d[\d.,{MARKS}]*[{SIGNS}])\s*$"
+_CURRENCIES = (
+    *(
+        "AED",
+        "ARS",
+        "AUD",
+        "BRL",
+        "CAD",
+        "CHF",
+        "CLP",
+        "CNY",
+        "COP",
+        "CZK",
+        "DKK",
+        "EGP",
+        "EUR",
+        "GBP",
+        "HKD",
+    ),
+    *(
+        "HUF",
+        "IDR",
+        "ILS",
+        "INR",
+        "JPY",
+        "KRW",
+        "MXN",
+        "MYR",
+        "NGN",
+        "NOK",
+        "NZD",
+        "PEN",
+        "PHP",
+        "PLN",
+        "RON",
+    ),
+    *("RUB", "SAR", "SEK", "SGD", "THB", "TRY", "TWD", "UAH", "USD", "VND", "ZAR"),
+    *("Fr", "Ft", "Kč", "Rp", "Rs", "kr", "lei", "zł", "руб"),
+)
+SIGN = rf"(?:[A-Z]{{0,3}}\p{{Sc}}|%|{'|'.join(_CURRENCIES)})"
+"""A sign of money or percent: $, R$, EUR."""
+SIGNED = rf"^([+-]?{SIGN}[{MARKS}]*[+-]?\d[\d.,{MARKS}]*|[+-]?\d[\d.,{MARKS}]*{SIGN})$"
+LIST_OF_NUMBERS = r"^\d+(\s*[,;|]\s*\d+){2,}$"
+DRESSED = rf"^[^\d,;|]*\d+([.{MARKS}]\d{{3}})*,\d{{1,2}}[^\d,;|]*$"
 LEADING_ZERO = r"^\s*[+-]?0\d"
 PLUS = r"^\s*\+"
 LIST = r"^\s*\[.*\]\s*$"
@@ -92,19 +125,22 @@ class Form:
         kind: "int32", "int64", "float64", "string", "list<int64>" or "list<string>"; "": as it was read.
         comma: numbers have a decimal comma: 11,50, 1.234,50 and 1 234,50.
         grouped: marks group the digits: 1,234.50 and 1'234.50.
-        sign: each number has a sign of money or percent before or behind it: "$", "%".
+        sign: each number has a sign of money or percent before or behind it: "$", "EUR", "%".
+        rounded: numbers as a spreadsheet shortens them: 1.764E+12.
     """
 
     kind: str = "string"
     comma: bool = False
     grouped: bool = False
     sign: str = ""
+    rounded: bool = False
 
     @property
     def words(self) -> str:
         """For a person, what is unusual; "" for nothing."""
         how = "with a decimal comma" if self.comma else "digits in groups of three" if self.grouped else ""
-        return ", ".join(filter(None, (how, f"without the {self.sign}" if self.sign else "")))
+        short = "rounded, such as 1.764E+12" if self.rounded else ""
+        return ", ".join(filter(None, (how, f"without the {self.sign}" if self.sign else "", short)))
 
 
 def form_of(values: Texts, *, is_id: bool = False) -> Form:
@@ -114,7 +150,7 @@ def form_of(values: Texts, *, is_id: bool = False) -> Form:
         values: texts; those of `NOTHING` and nulls do not count.
         is_id: as of `form_of_column`.
     """
-    given = given_of(values)
+    given = pc.utf8_trim_whitespace(given_of(values))
     if len(given) and _share(given, LIST) >= 1 - STRAY:
         return Form(_list_kind(given))
     if not len(given) or _share(given, LEADING_ZERO) > 0:
@@ -128,7 +164,8 @@ def form_of(values: Texts, *, is_id: bool = False) -> Form:
     if plain >= 1 - STRAY:
         whole = _share(given, WHOLE)
         if whole < (1 - STRAY if is_id else plain):
-            return Form() if is_id and _most_digits(given) > EXACT_DIGITS else Form("float64")
+            text = is_id and (_most_digits(given) > EXACT_DIGITS or _are_versions(given))
+            return Form() if text else Form("float64", rounded=not is_id and are_shortened(given))
         if not is_id and _share(given, r"\.") > 0 and not _beyond(given, MOST_EXACT):
             return Form("float64")
         return Form("int64") if not _beyond(given, 1 << 63) else Form()
@@ -142,17 +179,24 @@ def _most_digits(given: Texts) -> int:
     return int(pc.max(pc.utf8_length(pc.replace_substring_regex(given, r"^[^1-9]+|\D", ""))).as_py())
 
 
+def _are_versions(given: Texts) -> bool:
+    """True for 1.10 beside 1.9: as numbers, 1.10 and 1.1 would be the same."""
+    decimals = pc.utf8_length(pc.replace_substring_regex(given, r"^[^.]*\.?", ""))
+    return _share(given, r"\.\d*[1-9]0+$") > 0 and bool(pc.count_distinct(decimals).as_py() > 1)
+
+
 def _sign(given: Texts) -> str:
     """The sign of money or percent that nearly all numbers have; "": they have none, or several."""
     signed = given.filter(pc.match_substring_regex(given, SIGNED))
     if len(signed) < (1 - STRAY) * len(given):
         return ""
-    found = pc.replace_substring_regex(signed, rf"[^{SIGNS}]", "").unique().to_pylist()
+    found = pc.replace_substring_regex(signed, rf"[\d.,+\-{MARKS}]", "").unique().to_pylist()
     return str(found[0]) if len(found) == 1 else ""
 
 
 def _without(texts: Texts, sign: str) -> Texts:
-    return pc.utf8_trim_whitespace(pc.replace_substring(texts, sign, ""))
+    around = rf"[{MARKS}]*{re.escape(sign)}[{MARKS}]*"
+    return pc.utf8_trim_whitespace(pc.replace_substring_regex(texts, around, ""))
 
 
 def _marked_form(given: Texts, plain: float, *, is_id: bool) -> Form:
@@ -170,7 +214,7 @@ def _marked_form(given: Texts, plain: float, *, is_id: bool) -> Form:
         # 11,500 is eleven thousand where nothing says that it is eleven and a half.
         said = _share(given, rf"^\s*[+-]?0,|[.{MARKS}]\d{{3}},|,(\d{{1,2}}|\d{{4,}})\s*$|[eE]")
         if said > 0:
-            return Form("float64", comma=True)
+            return Form("float64", comma=True, rounded=are_shortened(given))
     if is_id:
         return Form()
     sure = given.filter(pc.match_substring_regex(given, GROUPED))
@@ -218,23 +262,45 @@ def are_rounded(column: Texts) -> bool:
 
 def are_shortened(column: Texts) -> bool:
     """True for texts of which many are whole numbers as a spreadsheet shortens them: 1.00001E+15."""
-    if not pa.types.is_string(column.type):
+    if not pa.types.is_string(column.type) or not len(given := given_of(column)):
         return False
-    given = given_of(column)
-    return bool(len(given)) and _share(given, SHORTENED) > STRAY
+    short = given.filter(pc.match_substring_regex(given, SHORTENED)).to_pylist()
+    return sum(map(_lacks_digits, short)) > STRAY * len(given)
+
+
+def _lacks_digits(text: str) -> bool:
+    """True where the exponent of a text of SHORTENED asks for more digits than it has."""
+    number, exponent = text.strip().split("E+")
+    return len(number) - 2 < int(exponent)
 
 
 def numbers_in(column: Texts) -> tuple[int, int, str]:
     """Numbers in a column of texts, how many of these are different, and the first text that is none.
 
-    Texts of NOTHING do not count, and codes with leading zeros are no numbers.
+    Texts of NOTHING do not count. There are no numbers where some are codes with leading zeros or lists, nor
+    where nearly all texts are numbers: they are too large for one.
     """
-    given = given_of(column)
-    if not len(given) or _share(given, LEADING_ZERO) > 0:
+    given = pc.utf8_trim_whitespace(given_of(column))
+    if not len(given) or _share(given, LEADING_ZERO) + _share(given, LIST_OF_NUMBERS) > 0:
         return 0, 0, ""
-    are = pc.match_substring_regex(given, NUMBER)
+    are = pc.match_substring_regex(given, rf"{NUMBER}|{COMMA}|{GROUPED}|{MARKED}")
     numbers, others = given.filter(are), given.filter(pc.invert(are))
-    return len(numbers), pc.count_distinct(numbers).as_py(), others[0].as_py() if len(others) else ""
+    if len(others) <= STRAY * len(given):
+        return 0, 0, ""
+    return len(numbers), pc.count_distinct(numbers).as_py(), others[0].as_py()
+
+
+def are_dressed(column: Texts) -> bool:
+    """True for texts that each are a single number with a decimal comma and other marks: (1,5)."""
+    given = given_of(column)
+    return bool(len(given)) and _share(given, DRESSED) >= 1 - STRAY
+
+
+def without_nan(column: Texts) -> Texts:
+    """The values, with null for NaN: in a log both mean that there is none."""
+    if not pa.types.is_floating(column.type):
+        return column
+    return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
 
 
 def _finite(column: Texts) -> npt.NDArray[np.float64]:
@@ -253,11 +319,9 @@ def read(values: Texts, form: Form) -> pa.Array | pa.ChunkedArray:
     Texts of a "string" stay as they are, but for those of EMPTY_TEXTS. A number that
     no double holds is infinite.
     """
-    empty = EMPTY_TEXTS if form.kind == "string" else NOTHING
-    nothing = pc.or_(pc.is_null(values), pc.is_in(values, pa.array(empty)))
-    given = pc.if_else(nothing, pa.scalar(None, pa.string()), values)
     if form.kind == "string":
-        return given
+        return pc.if_else(pc.is_in(values, pa.array(EMPTY_TEXTS)), pa.scalar(None, pa.string()), values)
+    given = pc.if_else(missing(values), pa.scalar(None, pa.string()), values)
     if form.kind.startswith("list"):
         known = {text: list_of(text, form.kind) for text in given.unique().to_pylist()}
         return pa.array([known[text] for text in given.to_pylist()], KINDS[form.kind])
@@ -397,7 +461,8 @@ def missing(values: Texts, texts: tuple[str, ...] = NOTHING) -> pa.Array | pa.Ch
     """bool[n], values that mean nothing: nulls, and some texts."""
     if not pa.types.is_string(values.type):
         return values.is_null(nan_is_null=True)
-    return pc.or_(values.is_null(), pc.fill_null(pc.is_in(values, pa.array(texts)), True))
+    found = pc.is_in(pc.utf8_trim_whitespace(values), pa.array(texts))
+    return pc.or_(values.is_null(), pc.fill_null(found, True))
 
 
 def misfits(values: Texts, found: pa.Array | pa.ChunkedArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

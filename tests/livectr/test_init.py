@@ -309,6 +309,7 @@ def test_numbers_among_other_texts_are_left_out_and_said(
     rows = [
         row
         | {"paid": f"({amount})" if i % 9 == 0 else amount, "cost": f"EUR {amount}", "fee": amount}
+        | {"size": f'"{amount} KB"', "tax": f'"({amount})"'.replace(".", ","), "print": f"{2**64 + i}"}
         | {
             "fee": "-" if i % 9 == 0 else amount,
             "key": f"{{{i % 7:08x}-0000}}",
@@ -321,11 +322,13 @@ def test_numbers_among_other_texts_are_left_out_and_said(
     file = write_csv(here / "shop.csv", rows)
     assert init(file) == 0
     out = capsys.readouterr().out
-    assert cells(out, "fee")[:2] == ["float64", "number"], cells(out, "fee")
+    assert cells(out, "fee")[:2] == cells(out, "cost")[:2] == ["float64", "number"], cells(out, "fee")
     assert cells(out, "key")[:2] == cells(out, "postal")[:2] == ["string", "id"]
     for name, why in (
         ("paid", "numbers in 533 of 600 rows, and texts such as (100.0): write numbers alone, or"),
-        ("cost", "names the row: 600 different values in 600, such as EUR 100.0"),
+        ("size", "names the row: 600 different values in 600, such as 100.0 KB"),
+        ("tax", "numbers with other marks, such as (100,0): write 1.37"),
+        ("print", "names the row: 600 different values in 600"),
         ("path", "lists in braces, as of a database: write [1, 2]"),
         ("slot_id", "ids such as 1.00001E+15, which have lost digits: write whole numbers or texts"),
     ):
@@ -339,6 +342,14 @@ def test_a_label_is_true_or_a_text_for_nothing(here: Path) -> None:
     assert init(write_csv(here / "shop.csv", rows)) == 0
     clicks = sum(row["clicked"] for row in shop_rows())
     assert sum(examples(here / "shop")["label"].to_pylist()) == clicks
+
+
+def test_times_that_a_spreadsheet_has_shortened_are_an_error(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [row | {"seen_at": f"{row['seen_at'] * 1000:.4E}"} for row in shop_rows()]
+    file = write_csv(here / "shop.csv", rows)
+    assert "'seen_at' holds numbers such as 1.764E+12, which have lost digits" in says(capsys, file)
 
 
 def test_a_list_with_a_null_inside_is_in_no_log(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

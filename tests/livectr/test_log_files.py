@@ -481,6 +481,11 @@ def test_a_log_of_criteo_has_names(tmp_path: Path) -> None:
         (["-", "2.5", "n.a."], "float64", [None, 2.5, None]),
         (["?", "Null", "5", "#DIV/0!"], "int64", [None, None, 5, None]),
         (["3,36E+02", "1,5"], "float64", [336.0, 1.5]),
+        (["  ", "\u00a0", " - ", "\u2014", "No data", "Missing", "2.5"], "float64", [None] * 6 + [2.5]),
+        (["EUR 1.5", "EUR 12"], "float64", [1.5, 12.0]),
+        (["R$ 1.234,50", "-R$\u00a03,5"], "float64", [1234.5, -3.5]),
+        (["1,5 z\u0142", "12 z\u0142"], "float64", [1.5, 12.0]),
+        (["US$1", "CA$2"], "string", ["US$1", "CA$2"]),
         (["NA", "FR"], "string", ["NA", "FR"]),
         (["-", "unknown", "x"], "string", ["-", "unknown", "x"]),
         (["NULL", "x"], "string", [None, "x"]),
@@ -514,6 +519,8 @@ def test_an_id_with_a_plus_is_a_text() -> None:
         (["1,764E+12", "1,8E+12"], "string", ["1,764E+12", "1,8E+12"]),
         (["1234567890.1764000000", "7.5"], "string", ["1234567890.1764000000", "7.5"]),
         (["12.5", "7.25"], "float64", [12.5, 7.25]),
+        (["1.9", "1.10", "2"], "string", ["1.9", "1.10", "2"]),
+        (["1.50", "2.25"], "float64", [1.5, 2.25]),
     ],
 )
 def test_an_id_is_no_number_with_marks(texts: list[str], kind: str, values: list[Any]) -> None:

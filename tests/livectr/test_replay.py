@@ -139,6 +139,9 @@ def test_a_time_of_which_no_value_is_one_says_why(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text("ts,x\n" + "".join(f"{one},1\n" for one in seconds))
     with pytest.raises(ConfigError, match="'ts' has 75 of 300 values, such as soon, that are no epoch time"):
         send(tmp_path / "log.csv", "csv", tmp_path / "out", time="ts")
+    (tmp_path / "log.csv").write_text("ts,x\n" + "1.764E+12,1\n" * 9)
+    with pytest.raises(ConfigError, match="'ts' holds numbers such as"):
+        send(tmp_path / "log.csv", "csv", tmp_path / "out", time="ts")
     mixed = [i if i % 4 else '"soon"' for i in range(300)]
     (tmp_path / "log.jsonl").write_text("".join(f'{{"ts": {one}}}\n' for one in mixed))
     with pytest.raises(ConfigError, match="'ts' has 75 of 300 values, such as soon"):

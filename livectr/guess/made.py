@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from livectr.logs.times import BEST, NAMED, form_of
-from livectr.logs.values import STRAY, Form, valued
+from livectr.logs.values import STRAY, Form, valued, without_nan
 from livectr.system.errors import ConfigError
 
 Columns: TypeAlias = pa.Table | pa.RecordBatch
@@ -83,13 +83,21 @@ def label_rule(said: str, names: Sequence[str], forms: Mapping[str, Form]) -> Ma
         raise ConfigError(f"--label: {value!r} of {said!r} is no number; write COLUMN{sign}NUMBER.")
 
     def of(rows: Columns) -> pa.Array | pa.ChunkedArray:
-        values = valued(rows.column(column), forms[column])
+        values = without_nan(valued(rows.column(column), forms[column]))
+        if pa.types.is_nested(values.type) or pa.types.is_binary(values.type):
+            raise ConfigError(
+                f"--label: column {column!r} holds {values.type}; name one of texts or numbers."
+            )
         numbers = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
         if sign[0] in "<>" and not numbers:
-            raise ConfigError(f"--label: column {column!r} holds {values.type}, no numbers to compare.")
+            raise ConfigError(
+                f"--label: column {column!r} holds {values.type}, no numbers to compare; write numbers, or "
+                f"compare texts: --label '{column}=VALUE'."
+            )
         if numbers and number is not None:
             return compare(values, number).cast(pa.int32())
-        return compare(values.cast(pa.string()), value).cast(pa.int32())
+        text = value.lower() if pa.types.is_boolean(values.type) else value
+        return compare(values.cast(pa.string()), text).cast(pa.int32())
 
     return Made(free(LABEL, names), (column,), f"1 where {column} is {how}{value}", of)
 

@@ -47,10 +47,11 @@ def fitting(
             continue
         wrong = _wrong(batch.column(name), array, name in needed) & fits
         for number in np.flatnonzero(wrong).tolist():
-            value = batch.column(name)[number].as_py()
+            of = said.get(name, name)
+            value = batch.column(of if of in batch.schema.names else name)[number].as_py()
             empty = value is None or value == ""
             shown = "empty" if empty else repr(value) if isinstance(value, str | bytes) else str(value)
-            what = f"column {said.get(name, name)!r} is {shown}, not {types[name]}"
+            what = f"column {of!r} is {shown}, not {types[name]}"
             account.set_aside(int(rows.places[number]), f"{name} {empty}", what, _text(batch, number))
         fits &= ~wrong
     typed = pa.RecordBatch.from_arrays(list(found.values()), list(found))

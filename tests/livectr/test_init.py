@@ -352,6 +352,35 @@ def test_times_that_a_spreadsheet_has_shortened_are_an_error(
     assert "'seen_at' holds numbers such as 1.764E+12, which have lost digits" in says(capsys, file)
 
 
+def test_a_rule_about_nothing_says_nothing_about_the_label(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """NaN is neither above a number nor another value: its row has no label."""
+    rows = [
+        row | {"stars": math.nan if i == 7 else 5.0 * row["clicked"]} for i, row in enumerate(shop_rows())
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), here / "shop.parquet")
+    for rule in ("stars>=4", "stars!=0"):
+        assert init(here / "shop.parquet", "--out", rule, label=rule) == 0
+        output = capsys.readouterr()
+        assert "599 kept, 1 set aside (row 8: column 'stars' is nan, not a value)" in output.err
+        clicks = sum(row["clicked"] for i, row in enumerate(shop_rows()) if i != 7)
+        assert sum(examples(here / rule)["label"].to_pylist()) == clicks
+
+
+def test_a_label_of_lists_or_bytes_is_a_sentence(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        row | {"lists": [row["clicked"]], "bytes": b"1", "yes": bool(row["clicked"])} for row in shop_rows()
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), here / "shop.parquet")
+    for column, has in (("lists", "[0], [1]"), ("bytes", "b'1'")):
+        refused = says(capsys, here / "shop.parquet", label=column)
+        assert f"column {column!r} must be 0 or 1 (or false and true), but has {has}" in refused
+        refused = says(capsys, here / "shop.parquet", label=f"{column}=1")
+        assert f"column {column!r} holds " in refused and "name one of texts or numbers" in refused
+    assert init(here / "shop.parquet", label="yes=True") == 0
+
+
 def test_a_list_with_a_null_inside_is_in_no_log(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows: list[dict[str, Any]] = [
         {"seen": [i % 5, i % 7], "often": ["a", None if i % 3 else "b"], "never": [], **row}

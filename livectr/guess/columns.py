@@ -21,6 +21,7 @@ from livectr.logs.values import (
     are_dressed,
     are_rounded,
     are_shortened,
+    bracketed,
     list_of,
     mixed_marks,
     numbers_in,
@@ -155,11 +156,8 @@ def _amount(values: pa.ChunkedArray, dtype: str, what: str) -> Use:
 
 def _text_use(name: str, values: pa.ChunkedArray, distinct: int) -> Use:
     texts = [text for text in values.to_pylist() if text is not None]
-    if all(text.lstrip()[:1] in ("{", "[") for text in texts[:1000]):
-        if any(mark in text for text in texts[:1000] for mark in ':["'):
-            return _out("holds JSON: name what you need with json_fields, or ops.json_field")
-        if any("," in text for text in texts[:1000]):
-            return _out("lists in braces, as of a database: write [1, 2]")
+    if why := bracketed(texts[:1000]):
+        return _out(why)
     lists = sum(text.startswith("[") and text.endswith("]") for text in texts)
     if STRAY * len(texts) < lists < (1 - STRAY) * len(texts) and _are_lists(texts):
         return _out("lists in some rows, and none in others: write lists in all")

@@ -45,6 +45,8 @@ VARIES = 0.9
 """Different items by rows of such requests, from which a column is another in each row."""
 LEAST_ITEMS = 5
 """Different values of a column that can be an item without its name saying so."""
+MOSTLY_GIVEN = 0.5
+"""Share of an item's rows that have a value, from which it is the item's: a coupon is in a few of them."""
 MOST_EMPTY = 0.1
 """Share of rows without a time from which a column is not taken for the log's time."""
 TRUE = ("1", "1.0", "true", "True", "TRUE", "t", "T", "yes", "Yes", "YES", "y", "Y")
@@ -377,7 +379,7 @@ def _varied(sample: pa.Table, names: Sequence[str], request: Sequence[str]) -> l
 
 
 def of_item(sample: pa.Table, item: str, names: Sequence[str]) -> tuple[str, ...]:
-    """Columns that have a single value for each item, such as its category.
+    """Columns that have a single value for each item, such as its category, in most of its rows.
 
     Args:
         sample: rows of the log.
@@ -389,10 +391,19 @@ def of_item(sample: pa.Table, item: str, names: Sequence[str]) -> tuple[str, ...
     if not plain or distinct < 2 or sample.num_rows < 1.5 * distinct:
         return ()
     few, numbers = _numbered(sample, [item, *(name for name in plain if name != item)])
-    counts = few.group_by(numbers[item]).aggregate([(numbers[name], "count_distinct") for name in plain])
-    return tuple(
-        name for name in plain if pc.max(counts.column(f"{numbers[name]}_count_distinct")).as_py() <= 1
+    groups = few.group_by(numbers[item]).aggregate(
+        [*((numbers[name], how) for name in plain for how in ("count_distinct", "count")), ([], "count_all")]
     )
+    return tuple(name for name in plain if _is_single(groups, numbers[name]))
+
+
+def _is_single(groups: pa.Table, name: str) -> bool:
+    """True for a column of which each group has at most one value, and those that have one in most rows."""
+    if pc.max(groups.column(f"{name}_count_distinct")).as_py() > 1:
+        return False
+    having = groups.filter(pc.greater(groups.column(f"{name}_count"), 0))
+    rows = pc.sum(having.column("count_all")).as_py() or 0
+    return bool((pc.sum(having.column(f"{name}_count")).as_py() or 0) >= MOSTLY_GIVEN * rows)
 
 
 def _numbered(sample: pa.Table, names: Sequence[str]) -> tuple[pa.Table, dict[str, str]]:

@@ -137,12 +137,18 @@ def head_of(
     rest = text[header.stops[0] :]
     if _names_are_values(found, rest, dialect):
         raise _no_header(text[: header.stops[0]], path)
+    widths = _records(rest, dialect, 100).fields
+    named = len(list(filter(None, found)))
+    if len(widths) and named == 1 and (most := int(np.median(widths))) > 2:
+        raise ConfigError(
+            f"{path} line {lines + 1} names one column, and most rows have {most}: delete the lines before "
+            "the one that names the columns."
+        )
     if len(found) == 1 and (mark := _unread_separator(found[0], rest)):
         raise ConfigError(
             f"{path}: its columns seem to be separated by {mark!r}; write commas, tabs, semicolons or bars."
         )
-    rows = _records(rest, dialect, 100).fields
-    if len(rows) and (rows == len(found) + 1).mean() > 0.5:
+    if len(widths) and (widths == len(found) + 1).mean() > 0.5:
         return replace(head, names=[*head.names, ""], empty_end=True)
     return head
 

@@ -8,8 +8,10 @@ and "['a', 'b']" are lists.
 from __future__ import annotations
 
 import ast
+import io
 import json
 import re
+import tokenize
 import warnings
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -20,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from livectr.ingest.language.dtypes import arrow_type
+from livectr.system.texts import visible
 from livectr.system.values import MOST_EXACT, UnfitError, meaning
 
 LISTS_LOOKED_AT = 2_000
@@ -105,6 +108,10 @@ LIST_OF_NUMBERS = r"^\d+(\s*[,;|]\s*\d+){2,}$"
 DRESSED = rf"^[^\d,;|]*\d+([.{MARKS}]\d{{3}})*,\d{{1,2}}[^\d,;|]*$"
 LEADING_ZERO = r"^\s*[+-]?0\d"
 PLUS = r"^\s*\+"
+TWO_TEXTS = re.compile(r"""['"]\s+['"]""")
+UNDIVIDED = re.compile(r"""^\[(\s*-?\d[\d.eE+-]*){2,}\s*\]$|^\[\s*(['"]).*\2\s+\2""", re.S)
+"""A list as NumPy writes it: [1 2]."""
+OBJECT = re.compile(r"""^\s*\{\s*['"]?\w+['"]?\s*[:=]""")
 LIST = r"^\s*\[.*\]\s*$"
 KINDS = {
     **{"int32": pa.int32(), "int64": pa.int64(), "float64": pa.float64(), "string": pa.string()},
@@ -371,11 +378,62 @@ def _parsed(text: str) -> Any:
         pass
     except RecursionError:
         return None
+    if TWO_TEXTS.search(text) and _joins_texts(text):
+        return None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of odd escapes
             return ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+
+
+def _joins_texts(text: str) -> bool:
+    """True for ['a' 'b'], as NumPy writes a list of two: Python reads the text "ab"."""
+    last = None
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text.strip()).readline):
+            if token.type == last == tokenize.STRING:
+                return True
+            last = last if token.type == tokenize.NL else token.type
+    except (tokenize.TokenError, SyntaxError):
+        pass
+    return False
+
+
+def bracketed(texts: list[str]) -> str:
+    """Words on texts in brackets or braces that no column can be; "" for others.
+
+    Args:
+        texts: of a column that is no list.
+    """
+    if not all(text.lstrip()[:1] in ("{", "[") for text in texts):
+        return ""
+    found = [_json_or_none(text) for text in texts]
+    if sum(one is not None for one in found) >= (1 - STRAY) * len(texts):
+        if _has_objects(found):
+            return "holds JSON: name what you need with json_fields, or ops.json_field"
+        if any(item is None for one in found if isinstance(one, list) for item in one):
+            return "a null is inside of lists: write lists without it"
+        return "lists of other values than ids or texts, which alone can be keys"
+    such = visible(texts[0], 30)
+    if _has_objects([_parsed(text) for text in texts]) or any(OBJECT.match(text) for text in texts):
+        return f"objects that are no JSON, such as {such}: write JSON"
+    if any("," in text for text in texts) or any(UNDIVIDED.match(text) for text in texts):
+        return f"lists that are not written as [1, 2], such as {such}"
+    return ""
+
+
+def _has_objects(found: list[Any]) -> bool:
+    """True where some values are objects that hold something, or lists of objects."""
+    inside = (item for one in found if isinstance(one, list) for item in one)
+    return any(isinstance(one, dict) and one for one in (*found, *inside))
+
+
+def _json_or_none(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
         return None
 
 

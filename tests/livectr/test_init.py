@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import re
@@ -329,7 +330,7 @@ def test_numbers_among_other_texts_are_left_out_and_said(
         ("size", "names the row: 600 different values in 600, such as 100.0 KB"),
         ("tax", "numbers with other marks, such as (100,0): write 1.37"),
         ("print", "names the row: 600 different values in 600"),
-        ("path", "lists in braces, as of a database: write [1, 2]"),
+        ("path", "lists that are not written as [1, 2], such as {0,0}"),
         ("slot_id", "ids such as 1.00001E+15, which have lost digits: write whole numbers or texts"),
     ):
         assert cells(out, name)[1] == "left out" and cells(out, name)[2].startswith(why), cells(out, name)
@@ -342,6 +343,59 @@ def test_a_label_is_true_or_a_text_for_nothing(here: Path) -> None:
     assert init(write_csv(here / "shop.csv", rows)) == 0
     clicks = sum(row["clicked"] for row in shop_rows())
     assert sum(examples(here / "shop")["label"].to_pylist()) == clicks
+
+
+def test_brackets_and_braces_that_no_column_can_be_say_what_they_are(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lists = "lists that are not written as [1, 2], such as "
+    held: dict[str, tuple[Callable[[int], object], str]] = {
+        "json": (
+            lambda i: {"os": i % 3},
+            "holds JSON: name what you need with json_fields, or ops.json_field",
+        ),
+        "python": (lambda i: str({"os": i % 3}), "objects that are no JSON, such as {'os': 0}: write JSON"),
+        "hive": (lambda i: f"{{os={i % 3}}}", "objects that are no JSON, such as {os=0}: write JSON"),
+        "postgres": (lambda i: f"{{a{i % 3},b}}" if i else "{}", lists + "{}"),
+        "numpy": (lambda i: f"['a{i % 3}' 'b']", lists + "['a0' 'b']"),
+        "wrapped": (lambda i: f"[{i % 3}\n 2]", lists + "[0\\n 2]"),
+        "java": (lambda i: f"[a{i % 3}, b]", lists + "[a0, b]"),
+        "null": (lambda i: f'["a{i % 3}", null]', "a null is inside of lists: write lists without it"),
+        "half": (
+            lambda i: f"[{i % 3}.5, 2]",
+            "lists of other values than ids or texts, which alone can be keys",
+        ),
+        "space": (lambda i: f"['a{i % 3}', ' ', 'b']", "lists of texts"),
+        "tag": (lambda i: f"[a{i % 3}] x", "3 different texts"),
+        "uuid": (lambda i: f"{{{i % 3:08x}-0000}}", "3 different texts"),
+    }
+    rows = [row | {name: of(i) for name, (of, _) in held.items()} for i, row in enumerate(shop_rows())]
+    with (here / "shop.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, [*rows[0]])
+        writer.writeheader()
+        writer.writerows(row | {"json": json.dumps(row["json"])} for row in rows)
+    assert init(here / "shop.csv") == 0
+    out = capsys.readouterr().out
+    assert {name: cells(out, name)[2] for name in held} == {name: why for name, (_, why) in held.items()}
+
+
+def test_a_column_that_few_rows_have_is_not_the_items(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        row | {"coupon": "x" if i % 9 == 0 else None, "brand": f"b{row['ad_id'] % 5}" if i % 9 else None}
+        for i, row in enumerate(shop_rows())
+    ]
+    assert init(write_csv(here / "shop.csv", rows)) == 0
+    out = capsys.readouterr().out
+    assert cells(out, "coupon")[1] == "id" and cells(out, "brand")[1] == "id of the item"
+
+
+def test_lines_before_the_header_are_a_sentence(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write_csv(here / "shop.csv", shop_rows())
+    text = file.read_text()
+    for title in ("Views of November\n\n", "Views" + "," * 12 + "\n"):
+        file.write_text(title + text)
+        why = "line 1 names one column, and most rows have 13: delete the lines before the one that names the"
+        assert why in says(capsys, file)
 
 
 def test_times_that_a_spreadsheet_has_shortened_are_an_error(

@@ -21,6 +21,8 @@ MOST_SLACK_S = 30
 LATE_TAIL = 10
 """p99.9 by p99 above which the window is that of p99: few clicks would hold up all examples."""
 MINUTE, HOUR, DAY = 60, 3600, 86_400
+ZONE_S = 29 * MINUTE
+"""Least difference of two time zones, but for a minute."""
 NICE_S = (
     *(1, 2, 5, 10, 15, 20, 30, MINUTE, 2 * MINUTE, 3 * MINUTE, 5 * MINUTE, 10 * MINUTE, 15 * MINUTE),
     *(30 * MINUTE, HOUR, 2 * HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR, DAY, 2 * DAY, 3 * DAY, 7 * DAY, 30 * DAY),
@@ -34,7 +36,7 @@ class Delays:
     """Delays of the sample's clicks behind their impressions, in milliseconds.
 
     Args:
-        p50_ms, p90_ms, p99_ms, p999_ms: quantiles of each impression's first click.
+        p01_ms, p50_ms, p90_ms, p99_ms, p999_ms: quantiles of each impression's first click.
         early: clicks that come before their impression.
         early_ms: time by which 99 of 100 of these do.
         matched: clicks with an impression, and behind it but for a clock's difference.
@@ -42,6 +44,7 @@ class Delays:
         unmatched: clicks without one in the time that the sample of impressions covers; None: unknown.
     """
 
+    p01_ms: int
     p50_ms: int
     p90_ms: int
     p99_ms: int
@@ -68,6 +71,11 @@ class Delays:
     def slack_s(self) -> int | None:
         """Clock slack of the label join; None: that of every join is enough."""
         return nice_s(self.early_ms) if self.early_ms > CLOCK_SLACK_MS else None
+
+    @property
+    def are_shifted(self) -> bool:
+        """True for delays that are all long and alike, as where clocks are a time zone apart."""
+        return self.p01_ms >= 1000 * ZONE_S and self.p99_ms - self.p01_ms < 1000 * ZONE_S
 
     @property
     def words(self) -> str:
@@ -109,7 +117,7 @@ def delays_of(shown: RawLog, shown_ms: F64, clicked_ms: F64, met: Met) -> Delays
     of, after = met.shown[behind], np.maximum(late[behind], 0)
     order = np.lexsort((after, of))
     _, first = np.unique(of[order], return_index=True)
-    ends = np.ceil(np.quantile(after[order][first], (0.5, 0.9, 0.99, 0.999))).astype(int).tolist()
+    ends = np.ceil(np.quantile(after[order][first], (0.01, 0.5, 0.9, 0.99, 0.999))).astype(int).tolist()
     unmatched = None
     if shown.sample.whole:
         unmatched = len(clicked_ms) - len(met.clicked)
@@ -117,10 +125,11 @@ def delays_of(shown: RawLog, shown_ms: F64, clicked_ms: F64, met: Met) -> Delays
         inside = (clicked_ms >= np.nanmin(shown_ms)) & (clicked_ms <= np.nanmax(shown_ms))
         unmatched = int(inside.sum()) - int(inside[met.clicked].sum())
     return Delays(
-        p50_ms=ends[0],
-        p90_ms=ends[1],
-        p99_ms=ends[2],
-        p999_ms=ends[3],
+        p01_ms=ends[0],
+        p50_ms=ends[1],
+        p90_ms=ends[2],
+        p99_ms=ends[3],
+        p999_ms=ends[4],
         early=int(early.sum()),
         early_ms=int(np.quantile(-late[early & behind], 0.99)) if (early & behind).any() else 0,
         matched=int(behind.sum()),

@@ -13,7 +13,7 @@ from typing import Any
 
 from livectr.guess.convert import write_log
 from livectr.guess.facts import Facts, look
-from livectr.guess.marked import has_no_time, marked
+from livectr.guess.marked import marked, why_no_time
 from livectr.guess.pair import Pair, label_of, pair_of
 from livectr.guess.raw import raw_logs
 from livectr.guess.roles import NOBODY, ROW_ORDER, Wanted
@@ -146,9 +146,10 @@ def init_pair(
     topics = _topics(addresses, in_kafka=all(in_kafka))
     folder = _folder(topics[0], out)
     logs = raw_logs(shown, clicked)
-    if click_time is None and has_no_time(logs[1]) and (found or not labels):
+    no_time = why_no_time(logs[1]) if click_time is None and (found or not labels) else None
+    if no_time is not None:
         clicks = Account(Path(clicked))
-        facts = marked(*logs, Path(shown), clicks, wanted, on)
+        facts = marked(*logs, Path(shown), clicks, wanted, on, no_time)
         return _written(Path(shown), facts, topics[0], folder, most_set_aside, [clicks])
     pair = pair_of(*logs, wanted, on, click_time)
     kinds: dict[str, Pair] = {}

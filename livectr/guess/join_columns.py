@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from livectr.guess.columns import listed, shortened
 from livectr.guess.join_keys import SEPARATOR, is_id, together, whole
-from livectr.guess.mismatches import check_written_alike, named_otherwise, repeats
+from livectr.guess.mismatches import check_kinds, check_written_alike, named_otherwise, repeats
 from livectr.guess.raw import RawLog
 from livectr.guess.roles import UNIQUE, need
 from livectr.logs.names import names_something
@@ -75,6 +75,7 @@ def join_columns(shown: RawLog, clicked: RawLog, said: Sequence[str], times: set
             why := repeats(shown, [name], times, shared)
         ):
             raise why
+    check_kinds(shown, clicked, times)
     alone = [
         [
             name

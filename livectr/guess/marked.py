@@ -28,18 +28,26 @@ CLICK_NAME = re.compile(r"click|label|target|convert", re.I)
 """Columns of clicks that say which rows are."""
 
 
-def has_no_time(clicked: RawLog) -> bool:
-    """True for a file of clicks without a column of times."""
+def why_no_time(clicked: RawLog) -> str | None:
+    """Words on a file of clicks whose times cannot be read; "": it has none; None: it has times."""
     if clicked.brokers is not None:
-        return False
+        return None
+    log = with_date_time(clicked, None)
     try:
-        return time_of(with_date_time(clicked, None).table, Wanted("")) is None
-    except ConfigError:
-        return True
+        return None if time_of(log.table, Wanted("")) is not None else ""
+    except ConfigError as error:
+        found = re.search(r"^no column is a time\. (.+?)\. (Write|Say) ", str(error))
+        return found[1] if found else ""
 
 
 def marked(
-    shown: RawLog, clicked: RawLog, events: Path, clicks: Account, wanted: Wanted, on: Sequence[str]
+    shown: RawLog,
+    clicked: RawLog,
+    events: Path,
+    clicks: Account,
+    wanted: Wanted,
+    on: Sequence[str],
+    no_time: str = "",
 ) -> Facts:
     """Guesses about impressions of a file, whose label is that a file of clicks without times has them.
 
@@ -50,6 +58,7 @@ def marked(
         clicks: account of the file of clicks, which is read whole.
         wanted: columns of the impressions that the user named.
         on: columns that the user named; () to guess.
+        no_time: words on times of the clicks that cannot be read.
 
     Raises:
         ConfigError: the files cannot be joined, or a guess fails.
@@ -82,6 +91,7 @@ def marked(
         known = pc.is_in(keys, value_set=whole(together(shown.table, on)), skip_nulls=True)
         lost = len(keys) - (pc.sum(known).as_py() or 0)
         why += f", which for {lost:,} of its {len(keys):,} has no impression" if lost else ""
+    why += f"; clicks are joined without times, since {no_time}" if no_time else ""
     made = Made(name, tuple(on), why, of)
     sample = shown.sample.with_made(made)
     label, _ = sample_labels(sample.table, Wanted(name))

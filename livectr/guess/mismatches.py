@@ -8,9 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from livectr.guess.columns import shortened
-from livectr.guess.join_keys import SEPARATOR, Text, together, whole
+from livectr.guess.join_keys import SEPARATOR, Text, is_id, together, whole
 from livectr.guess.raw import RawLog
 from livectr.guess.roles import UNIQUE
+from livectr.logs.names import names_something
 from livectr.system.errors import ConfigError
 
 MOSTLY = 0.5
@@ -40,6 +41,22 @@ def check_written_alike(shown: RawLog, clicked: RawLog, names: Sequence[str]) ->
         f"{_value(first)} in {shown.sample.name} is {_value(second)} in {clicked.sample.name}; write it "
         "alike in both."
     )
+
+
+def check_kinds(shown: RawLog, clicked: RawLog, times: Collection[str]) -> None:
+    """Raise ConfigError for a column that names an impression, and is of another kind in the clicks."""
+    for name in shown.table.column_names:
+        if name in times or name not in clicked.table.column_names or not names_something(name):
+            continue
+        ours, theirs = (log.table.column(name).drop_null() for log in (shown, clicked))
+        if ours.type == theirs.type or not is_id(ours.type) or not len(theirs):
+            continue
+        if pc.count_distinct(ours).as_py() >= UNIQUE * len(ours):
+            kinds = " and ".join(
+                f"{values.type} in {log.sample.name} (such as {shortened(values[0].as_py())})"
+                for log, values in ((shown, ours), (clicked, theirs))
+            )
+            raise ConfigError(f"{name} is {kinds}; write it alike in both logs.")
 
 
 def _numbers(texts: Text) -> pa.Array | None:
@@ -79,10 +96,10 @@ def named_otherwise(
 
 
 def _plain(texts: Text) -> pa.Array:
-    """Texts in lower case, without blanks and braces around them, leading zeros, and the dashes of a UUID."""
+    """Texts in lower case, without what is around them, leading zeros, and the dashes of a UUID."""
     text = pc.utf8_lower(whole(texts))
-    ends = rf"(^|{SEPARATOR})[\s{{]*0*"
-    text = pc.replace_substring_regex(pc.replace_substring_regex(text, ends, r"\1"), r"[\s}]+$", "")
+    ends = rf"(^|{SEPARATOR})[\s{{'\"=]*0*"
+    text = pc.replace_substring_regex(pc.replace_substring_regex(text, ends, r"\1"), r"[\s}'\"]+$", "")
     plain = pc.replace_substring(text, "-", "")
     uuid = pc.match_substring_regex(plain, "^[0-9a-f]{20,32}$")
     return pc.if_else(uuid, plain, text)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,13 +23,17 @@ from livectr.guess.raw import RawLog
 from livectr.guess.roles import ROW_ORDER, Wanted, labels, time_of
 from livectr.ingest.language.streams import CLOCK_SLACK_MS
 from livectr.logs.names import REQUEST_NAME, names_something
-from livectr.logs.times import TimeForm
+from livectr.logs.times import TimeForm, check_digits
 from livectr.system.errors import ConfigError
 
 KEYED = 0.99
 """Share of messages whose key is a column's value, from which the topic is keyed by it."""
 SAID = re.compile(r"(is_?)?click(ed)?|label", re.I)
 """Columns of a log of clicks that say which of its rows are."""
+EVENT = re.compile(r"(^|_)(event|action|activity|type|kind)(_?(name|type|kind))?$", re.I)
+"""Columns of a log that name the event of each row."""
+CLICK, NO_CLICK = re.compile("click", re.I), re.compile(r"(no|non|not|un)[ _-]?click", re.I)
+MOST_EVENTS = 50
 APART = 0.01
 """Share of clicks in another partition than their impression above which a join would lose too many."""
 
@@ -55,7 +60,13 @@ class Pair:
 
 
 def pair_of(
-    shown: RawLog, clicked: RawLog, wanted: Wanted, on: Sequence[str], click_time: str | None
+    shown: RawLog,
+    clicked: RawLog,
+    wanted: Wanted,
+    on: Sequence[str],
+    click_time: str | None,
+    *,
+    of_clicks: bool = True,
 ) -> Pair:
     """Guess what joins impressions and clicks, and the use of every column.
 
@@ -65,6 +76,7 @@ def pair_of(
         wanted: columns of the impressions that the user named.
         on: columns that the user named; () to guess.
         click_time: time of the clicks; None: as that of the impressions, or guessed.
+        of_clicks: False for other events, such as orders.
 
     Raises:
         ConfigError: the logs cannot be joined, or lie apart.
@@ -75,7 +87,7 @@ def pair_of(
     shown_time, shown_form = time_column(shown, wanted, "--time")
     said = click_time or (shown_time if shown_time in clicked.table.column_names else None)
     clicked_time, clicked_form = time_column(clicked, Wanted("", time=said), "--click-time")
-    clicked, where, not_clicked = _clicks_alone(clicked)
+    clicked, said_by, not_clicked = _clicks_alone(clicked, by_event=of_clicks)
     rows, times = shown.table.num_rows, {shown_time, clicked_time}
     shown, clicked = whole_numbers(shown.without_repeats(), clicked, on, times)
     on = join_columns(shown, clicked, on, times)
@@ -102,9 +114,10 @@ def pair_of(
     fills = {name: value for name, value in facts.fills.items() if name not in on and name in uses}
     facts = replace(facts, uses=uses, key=key, fills=fills)
     clicks = _click_facts(clicked, facts, on, clicked_time, clicked_form)
-    if where is not None:
-        uses = clicks.uses | {where[0]: Use("id", where[1], "says which rows are clicks")}
-        clicks = replace(clicks, uses=uses, where=where[2])
+    if said_by is not None:
+        uses = clicks.uses | {said_by.name: Use("id", said_by.dtype, "says which rows are clicks")}
+        fills = clicks.fills | ({} if said_by.fill is None else {said_by.name: said_by.fill})
+        clicks = replace(clicks, uses=uses, where=said_by.where, fills=fills)
     return Pair(facts, clicks, tuple(on), delays, [*not_clicked, *remarks, *_remarks(facts, delays, on)])
 
 
@@ -126,7 +139,7 @@ def label_of(shown: RawLog, events: RawLog, wanted: Wanted, pair: Pair) -> Pair:
             f"{name} has no column {missing[0]!r}, by which impressions and clicks are "
             f"{'joined' if missing[0] in pair.on else 'keyed'}; write it with each of its rows."
         )
-    found = pair_of(shown, events, wanted, pair.on, None)
+    found = pair_of(shown, events, wanted, pair.on, None, of_clicks=False)
     if found.shown.key != key:
         raise ConfigError(
             f"{name} would be keyed by {found.shown.key}, impressions and clicks are keyed by {key}: write "
@@ -141,24 +154,67 @@ def label_of(shown: RawLog, events: RawLog, wanted: Wanted, pair: Pair) -> Pair:
     return found
 
 
-def _clicks_alone(clicked: RawLog) -> tuple[RawLog, tuple[str, str, str] | None, list[str]]:
-    """The log without rows that are no clicks; the column that says so, its type and condition; a remark."""
+@dataclass(frozen=True)
+class Said:
+    """Column of a log of clicks that says which of its rows are.
+
+    Args:
+        name: of the column.
+        dtype: in the log.
+        where: condition on a stream s.
+        fill: for rows without a value, which are no clicks; None: each has one.
+    """
+
+    name: str
+    dtype: str
+    where: str
+    fill: bool | int | str | None
+
+
+def _clicks_alone(clicked: RawLog, *, by_event: bool) -> tuple[RawLog, Said | None, list[str]]:
+    """The log without rows that are no clicks; the column that says so; a remark."""
     for name in clicked.table.column_names:
-        column = clicked.table.column(name)
-        boolean = pa.types.is_boolean(column.type)
-        if not SAID.fullmatch(name) or not (boolean or pa.types.is_integer(column.type)):
-            continue
-        numbers, odd = labels(column, name)
-        if odd is not None or pc.min(numbers).as_py() != 0:
-            continue
-        chosen = np.asarray(pc.fill_null(numbers, 0).to_numpy() > 0)
-        remark = (
-            f"{np.count_nonzero(~chosen):,} of {len(chosen):,} rows of {clicked.sample.name} have no {name}, "
-            "and are no clicks"
+        column, said = clicked.table.column(name), SAID.fullmatch(name) is not None
+        chosen = (
+            _said_by(column, name) if said else _events(column) if by_event and EVENT.search(name) else None
         )
-        where = f"s[{json.dumps(name)}]" + ("" if boolean else " == 1")
-        return clicked.rows(chosen), (name, "bool" if boolean else "int64", where), [remark]
+        if chosen is None or chosen.all() or not chosen.any():
+            continue
+        yes = column.filter(pa.array(chosen)).unique().to_pylist()
+        if len(yes) > 1:
+            raise ConfigError(
+                f"{clicked.sample.name} says in several ways by {name} which rows are clicks "
+                f"({', '.join(map(shortened, yes))}); write a column of 1 for a click and 0 for none."
+            )
+        remark = (
+            f"{np.count_nonzero(~chosen):,} of {len(chosen):,} rows of {clicked.sample.name} have "
+            f"{'no' if said else 'another'} {name}{'' if said else f' than {shortened(yes[0])}'}, and are no "
+            "clicks"
+        )
+        dtype = "bool" if pa.types.is_boolean(column.type) else facts_type(clicked.table, name)
+        where = f"s[{json.dumps(name)}]" + ("" if dtype == "bool" else f" == {json.dumps(yes[0])}")
+        nothing: dict[str, bool | int | str] = {"bool": False, "int64": 0, "string": ""}
+        fill = nothing[dtype] if column.null_count else None
+        return clicked.rows(chosen), Said(name, dtype, where, fill), [remark]
     return clicked, None, []
+
+
+def _said_by(column: pa.ChunkedArray, name: str) -> npt.NDArray[np.bool_] | None:
+    """bool[n], rows of which a column of 0 and 1, or no and yes, says that they are clicks; None: another."""
+    if not (is_id(column.type) or pa.types.is_boolean(column.type)):
+        return None
+    numbers, odd = labels(column, name)
+    return None if odd is not None else np.asarray(pc.fill_null(numbers, 0).to_numpy() > 0)
+
+
+def _events(column: pa.ChunkedArray) -> npt.NDArray[np.bool_] | None:
+    """bool[n], rows of a log of several events that are clicks by name; None: the column names none."""
+    if not pa.types.is_string(column.type) or pc.count_distinct(column).as_py() > MOST_EVENTS:
+        return None
+    named = [
+        one for one in column.unique().to_pylist() if one and CLICK.search(one) and not NO_CLICK.search(one)
+    ]
+    return np.asarray(pc.is_in(column, pa.array(named, pa.string())).to_numpy(), np.bool_)
 
 
 def _shown_facts(shown: RawLog, clicked: RawLog, wanted: Wanted, met: Met, on: Sequence[str]) -> Facts:
@@ -200,6 +256,11 @@ def _remarks(facts: Facts, delays: Delays, on: Sequence[str]) -> list[str]:
     if facts.key not in facts.user:
         key = facts.key
         remarks.append(f"both logs are partitioned by {key}; GAUC is among the impressions of one {key}")
+    if delays.are_shifted:
+        remarks.append(
+            f"nearly all clicks come {seconds(delays.p01_ms)} to {seconds(delays.p99_ms)} after their "
+            "impression, and none soon: are the times of one log local, and not UTC?"
+        )
     if delays.lost:
         remarks.append(
             f"{delays.lost:,} of {delays.matched + delays.lost:,} clicks come more than "
@@ -235,6 +296,8 @@ def time_column(log: RawLog, wanted: Wanted, flag: str) -> tuple[str, TimeForm]:
         wanted = replace(wanted, time=log.sample.made[-1].name)
     try:
         timed = time_of(log.table, wanted)
+        if timed is not None and (written_as := log.sample.forms.get(timed[0].name[0])) is not None:
+            check_digits(timed[0].name[0], written_as)
     except ConfigError as error:
         raise ConfigError(f"{name}: {error}".replace("--time", flag)) from None
     assert timed is not None

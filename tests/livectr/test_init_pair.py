@@ -64,7 +64,7 @@ def test_two_files_become_a_label_join(here: Path, capsys: pytest.CaptureFixture
     learned(Path("made/pipeline.py"), "file:made/logs", VIEWS, len(clicks))
 
 
-@pytest.mark.parametrize("kind", [int, bool])
+@pytest.mark.parametrize("kind", [int, bool, lambda one: "yes" if one else "NULL"])
 def test_rows_that_say_that_they_are_no_clicks_label_nothing(
     here: Path, capsys: pytest.CaptureFixture[str], kind: Callable[[int], Any]
 ) -> None:
@@ -78,6 +78,44 @@ def test_rows_that_say_that_they_are_no_clicks_label_nothing(
     said = " ".join(capsys.readouterr().out.split())
     assert f"{VIEWS:,} of {len(rows):,} rows of feedback.jsonl have no is_click, and are no clicks." in said
     learned(Path("made/pipeline.py"), "file:made/logs", VIEWS, len(clicks))
+
+
+def test_rows_of_other_events_than_clicks_label_nothing(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    views, clicks = feed(VIEWS)
+    of_views = [{name: view[name] for name in clicks[0]} | {"event_type": "Ad Viewed"} for view in views]
+    rows = [*of_views, *(one | {"event_type": "Ad Clicked"} for one in clicks)]
+    write_lines(here / "views.jsonl", views)
+    write_lines(here / "events.jsonl", sorted(rows, key=lambda one: one["at"]))
+    assert init("--impressions", "views.jsonl", "--clicks", "events.jsonl") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"{VIEWS:,} of {len(rows):,} rows of events.jsonl have another event_type than Ad Clicked" in said
+    learned(Path("made/pipeline.py"), "file:made/logs", VIEWS, len(clicks))
+    twice = [*rows, *(one | {"event_type": "click"} for one in clicks)]
+    write_lines(here / "events.jsonl", sorted(twice, key=lambda one: one["at"]))
+    assert main(["init", "--impressions", "views.jsonl", "--clicks", "events.jsonl", "--out", "other"]) == 2
+    assert "says in several ways by event_type which rows are clicks" in capsys.readouterr().err
+
+
+def test_times_that_cannot_join_are_said(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those of one log are local, shortened by a spreadsheet, or written in a way that is not read."""
+    views, clicks = feed(VIEWS)
+    write_table(here / "views.csv", [{k: v for k, v in view.items() if k != "context"} for view in views])
+    words = ("--impressions", "views.csv", "--clicks", "clicks.csv", "--out")
+
+    def said(name: str, of: Callable[[int], Any]) -> tuple[int, str]:
+        write_table(here / "clicks.csv", [click | {"at": of(click["at"])} for click in clicks])
+        code = main(["init", *words, name])
+        output = capsys.readouterr()
+        return code, " ".join((output.out + output.err).replace("│", " ").split())
+
+    code, local = said("local", lambda ms: ms + 7_200_000)
+    assert code == 0 and "are the times of one log local, and not UTC? " in local
+    code, short = said("short", lambda ms: f"{ms:.3E}")
+    assert code == 2 and "clicks.csv: --click-time: column 'at' holds numbers such as 1.764E+12" in short
+    code, strange = said("strange", lambda ms: "11/24/2025 16:00")
+    assert code == 0 and "clicks are joined without times, since at is 11/24/2025 16:00, which is" in strange
 
 
 def test_columns_that_name_an_impression_together(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -257,6 +295,12 @@ def test_whole_numbers_join_however_they_are_written(
             "in clicks.jsonl; write it alike in both.",
         ),
         (
+            lambda i: f"i{i}",
+            lambda i: f"'i{i}'",
+            "imp is in both logs, but {0} of {0} clicks write it otherwise: 'i{1}' in views.jsonl is "
+            "\"'i{1}'\" in clicks.jsonl; write it alike in both.",
+        ),
+        (
             lambda i: f"i{i}" if i % 10 else "none",
             lambda i: f"i{i}",
             "imp names an impression, but 150 of 1,500 rows of views.jsonl have 'none': leave these rows "
@@ -281,6 +325,17 @@ def test_a_column_that_should_join_is_told_from_one_that_lacks(
     pair, clicks = joined_by(here, of_view, of_click)
     first = int(feed(VIEWS)[1][0]["view_id"][1:])
     assert says.format(clicks, first, 1000 + first) in refused(capsys, *pair, *on)
+
+
+def test_a_column_of_another_kind_in_clicks_is_told(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pair, _ = joined_by(here, lambda i: 10**15 + i, lambda i: f"{10**15 + i:.5E}")
+    for log in (here / pair[1], here / pair[3]):
+        log.write_text(log.read_text().replace('"imp":', '"imp_id":'))
+    said = refused(capsys, *pair)
+    assert (
+        "imp_id is int64 in views.jsonl (such as 1000000000000000) and string in clicks.jsonl (such" in said
+    )
+    assert said.endswith("write it alike in both logs.\n")
 
 
 def test_a_column_that_joins_by_another_name_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -249,7 +249,10 @@ def _joined(made: Made) -> list[str]:
         window = written(kind.delays.window_s)
         lines.append(f'{name} joins as a label of its own: they {words}; window "{window}".')
     remarks = [*pair.remarks, *(f"{k.clicked.sample.name}: {r}" for k in pair.labels for r in k.remarks)]
-    return [*lines, *(f"{remark[0].upper()}{remark[1:]}." for remark in remarks)]
+    return [
+        *lines,
+        *(f"{remark[0].upper()}{remark[1:]}{'' if remark.endswith('?') else '.'}" for remark in remarks),
+    ]
 
 
 def _alike(facts: Facts) -> list[list[str]]:

@@ -22,7 +22,7 @@ from livectr.logs.csv_rows import Rows
 from livectr.logs.files import Progress, files_of, log_rows
 from livectr.logs.names import names_something
 from livectr.logs.times import TimeForm, check_digits, milliseconds, shown
-from livectr.logs.values import STRAY, Form, form_of_column, in_type, valued
+from livectr.logs.values import STRAY, Form, form_of_column, in_type, missing, valued
 from livectr.system.errors import ConfigError
 
 SAMPLE_ROWS = 100_000
@@ -215,6 +215,7 @@ def guess(sample: Sample, wanted: Wanted, clicked: npt.NDArray[np.bool_], known:
     if user is not None and len(names) == 1:
         empty = table.column(names[0]).null_count
         alone = f", {empty:,} rows without one share a key" if empty else ""
+        alone += _named_nothing(table.column(names[0]))
         why = f"{user.why}, {_different(table, names[0])}{alone}"
         uses[names[0]] = Use("user", _id_type(table, names[0]), why)
     firsts = first_rows(table.columns, table.num_rows)
@@ -289,6 +290,16 @@ def _below(column: pa.ChunkedArray, *, whole: bool) -> float | int | None:
         return max(2 * int(least), -(2**63)) if least > -(2**63) else None
     below = rounded(2 * float(least))
     return below if math.isfinite(below) else None
+
+
+def _named_nothing(column: pa.ChunkedArray) -> str:
+    """Words on the commonest text that means nothing among the names of users; "" for none."""
+    nothing = column.filter(missing(column)).drop_null() if pa.types.is_string(column.type) else ()
+    if len(nothing) <= STRAY * len(column):
+        return ""
+    counts = pc.value_counts(nothing)
+    most = counts[pc.index(counts.field("counts"), pc.max(counts.field("counts"))).as_py()].as_py()
+    return f", of which {most['values']!r} has {most['counts']:,} rows: leave it empty if it is nobody"
 
 
 def _infinite(column: pa.ChunkedArray) -> int:

@@ -45,7 +45,7 @@ VARIES = 0.9
 """Different items by rows of such requests, from which a column is another in each row."""
 LEAST_ITEMS = 5
 """Different values of a column that can be an item without its name saying so."""
-MOSTLY_GIVEN = 0.5
+MOSTLY_GIVEN = 0.8
 """Share of an item's rows that have a value, from which it is the item's: a coupon is in a few of them."""
 MOST_EMPTY = 0.1
 """Share of rows without a time from which a column is not taken for the log's time."""

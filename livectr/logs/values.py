@@ -14,6 +14,7 @@ import re
 import tokenize
 import warnings
 from dataclasses import dataclass, replace
+from datetime import date
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -485,9 +486,15 @@ def in_type(column: Texts, dtype: str) -> pa.Array | pa.ChunkedArray:
         return column.cast(kind)
     values = column.to_pylist()
     if dtype == "string":
-        found = [None if one is None else json.dumps(one, ensure_ascii=False, default=str) for one in values]
-        return pa.array(found, kind)
+        return pa.array([None if one is None else _text(one) for one in values], kind)
     return pa.array([_meaning_or_none(one, dtype) for one in values], kind)
+
+
+def _text(value: object) -> str:
+    """Text that JSON has for a value, or ISO 8601 of a time."""
+    if isinstance(value, date):
+        return str(value)
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _widens(given: pa.DataType, wanted: pa.DataType) -> bool:

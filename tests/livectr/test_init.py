@@ -379,6 +379,24 @@ def test_brackets_and_braces_that_no_column_can_be_say_what_they_are(
     assert {name: cells(out, name)[2] for name in held} == {name: why for name, (_, why) in held.items()}
 
 
+def test_users_that_are_nobody_are_said(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [row | {"user_id": f"u{row['user_id']}" if i % 3 else "None"} for i, row in enumerate(shop_rows())]
+    assert init(write_csv(here / "shop.csv", rows)) == 0
+    why = "of which 'None' has 200 rows: leave it empty if it is nobody"
+    assert cells(capsys.readouterr().out, "user_id")[2].endswith(why)
+
+
+def test_times_of_two_types_in_a_folder_are_a_sentence(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "shop").mkdir()
+    for name, of in (("a", int), ("b", lambda s: datetime.fromtimestamp(s, UTC))):
+        rows = [row | {"seen_at": of(row["seen_at"])} for row in shop_rows()]
+        pq.write_table(pa.Table.from_pylist(rows), here / "shop" / f"{name}.parquet")
+    refused = says(capsys, here / "shop", "--out", "made")
+    assert "seen_at has 600 numbers, such as 1764000000, among 1,200 values: write ISO 8601 or num" in refused
+
+
 def test_a_column_that_few_rows_have_is_not_the_items(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [
         row | {"coupon": "x" if i % 9 == 0 else None, "brand": f"b{row['ad_id'] % 5}" if i % 9 else None}

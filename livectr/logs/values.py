@@ -61,6 +61,9 @@ COMMA = rf"^\s*[+-]?(\d+|[1-9]\d{{0,2}}([.{MARKS}]\d{{3}})+),\d+([eE][+-]?\d+)?\
 WITHOUT_COMMA = rf"^\s*[+-]?(\d+|[1-9]\d{{0,2}}([.{MARKS}]\d{{3}})+)\s*$"
 GROUPED = r"^\s*[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?\s*$"
 MARKED = rf"^\s*[+-]?[1-9]\d{{0,2}}([{MARKS}]\d{{3}})+(\.\d+)?\s*$"
+POINTED = r"^[+-]?[1-9]\d{0,2}(\.\d{3})+$"
+"""Digits in groups of three by points, or a fraction of three digits: 1.234."""
+INDIAN = r"^\s*[+-]?[1-9]\d?(,\d{2})*,\d{3}(\.\d+)?\s*$"
 SURELY_GROUPED = r"^\s*[+-]?\d{1,2},|,0|\."
 """In a text that is `GROUPED`: 123,456 may be two ids, but an id has no leading zero, and a number's first
 group is shorter at times."""
@@ -132,7 +135,7 @@ class Form:
     Args:
         kind: "int32", "int64", "float64", "string", "list<int64>" or "list<string>"; "": as it was read.
         comma: numbers have a decimal comma: 11,50, 1.234,50 and 1 234,50.
-        grouped: marks group the digits: 1,234.50 and 1'234.50.
+        grouped: marks group the digits: 1,234.50 and 1'234.50; with `comma` points do: 1.234.
         sign: each number has a sign of money or percent before or behind it: "$", "EUR", "%".
         rounded: numbers as a spreadsheet shortens them: 1.764E+12.
     """
@@ -146,7 +149,7 @@ class Form:
     @property
     def words(self) -> str:
         """For a person, what is unusual; "" for nothing."""
-        how = "with a decimal comma" if self.comma else "digits in groups of three" if self.grouped else ""
+        how = "digits in groups of three" if self.grouped else "with a decimal comma" if self.comma else ""
         short = "rounded, such as 1.764E+12" if self.rounded else ""
         return ", ".join(filter(None, (how, f"without the {self.sign}" if self.sign else "", short)))
 
@@ -168,6 +171,8 @@ def form_of(values: Texts, *, is_id: bool = False) -> Form:
     if not is_id and (sign := _sign(given)):
         form = form_of(_without(given, sign))
         return replace(form, kind="float64", sign=sign) if form.kind in ("int64", "float64") else Form()
+    if not is_id and _are_pointed(given):
+        return Form("float64", comma=True, grouped=True)
     plain = _share(given, NUMBER)
     if plain >= 1 - STRAY:
         whole = _share(given, WHOLE)
@@ -180,6 +185,15 @@ def form_of(values: Texts, *, is_id: bool = False) -> Form:
     if plain > 0 and plain + _share(given, INFINITE) >= 1 - STRAY:
         return Form("float64")
     return _marked_form(given, plain, is_id=is_id)
+
+
+def _are_pointed(given: Texts) -> bool:
+    """True for whole numbers with points in them: 1.234.567, or 1.200 beside 999, which no fraction is."""
+    groups = given.filter(pc.match_substring_regex(given, POINTED))
+    short = _share(given, r"^[+-]?\d{1,3}$")
+    if len(groups) < max(1, (1 - STRAY - short) * len(given)):
+        return False
+    return _share(groups, r"\..*\.") > 0 or (short > 0 and _share(groups, "0$") > 0)
 
 
 def _most_digits(given: Texts) -> int:
@@ -227,6 +241,8 @@ def _marked_form(given: Texts, plain: float, *, is_id: bool) -> Form:
         return Form()
     sure = given.filter(pc.match_substring_regex(given, GROUPED))
     if _share(given, GROUPED) + plain >= 1 - STRAY and len(sure) and _share(sure, SURELY_GROUPED) > 0:
+        return Form("float64", grouped=True)
+    if _share(given, INDIAN) + plain >= 1 - STRAY and _share(given, r",\d{2},") > 0:
         return Form("float64", grouped=True)
     if _share(given, MARKED) + plain >= 1 - STRAY:
         return Form("float64", grouped=True)
@@ -337,7 +353,7 @@ def read(values: Texts, form: Form) -> pa.Array | pa.ChunkedArray:
     if form.comma:
         pattern = rf"{COMMA}|{WITHOUT_COMMA}"
     elif form.grouped:
-        pattern = rf"{NUMBER}|{GROUPED}|{MARKED}"
+        pattern = rf"{NUMBER}|{GROUPED}|{MARKED}|{INDIAN}"
     else:
         pattern = WHOLE if form.kind != "float64" else rf"{NUMBER}|{INFINITE}"
     fits = pc.fill_null(pc.match_substring_regex(text, pattern), False)

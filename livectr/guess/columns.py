@@ -24,6 +24,7 @@ from livectr.logs.values import (
     bracketed,
     list_of,
     mixed_marks,
+    mixed_signs,
     numbers_in,
     with_null,
     without_nan,
@@ -163,6 +164,8 @@ def _text_use(name: str, values: pa.ChunkedArray, distinct: int) -> Use:
         return _out("lists in some rows, and none in others: write lists in all")
     if mixed_marks(values):
         return _out("numbers with a decimal comma beside some with a point: write them in one way")
+    if mixed_signs(values):
+        return _out("numbers with several signs, or with one in some rows alone: write them in one way")
     if names_something(name):
         if are_shortened(values):
             return _out(SHORTENED)

@@ -12,6 +12,7 @@ import codecs
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -131,6 +132,10 @@ def head_of(
         lines + header.line_count,
         text=text[: header.stops[0]].decode().rstrip("\r\n"),
     )
+    if dialect.quote and any(re.fullmatch(r'\s+".+"', name) for name in found):
+        mark = dialect.delimiter
+        tight = f"sed 's/{mark} *\"/{mark}\"/g' {path} > tight-{path.name}"
+        raise ConfigError(f"{path} has blanks between {mark!r} and quotes; write none: {tight}")
     if all(_is_number(name) for name in head.columns):
         raise _no_header(text[: header.stops[0]], path)
     check_names(head.columns, path)

@@ -44,6 +44,7 @@ NOTHING = (
     *ABSENT,
     *(form for text in _NO_VALUE for form in (text, text.upper(), text.capitalize(), text.title())),
     *("-", "--", "---", "\u2013", "\u2014", "?", "??", ".", "..", "...", "\u2026"),
+    *(both for sign in "$€£¥₹" for n in range(4) for both in (f"{sign}{' ' * n}-", f"-{' ' * n}{sign}")),
     *("#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!", "#NULL!", "#N/A N/A"),
 )
 """Texts that mean that there is no value among numbers and lists."""
@@ -108,6 +109,7 @@ _CURRENCIES = (
 SIGN = rf"(?:[A-Z]{{0,3}}\p{{Sc}}|%|{'|'.join(_CURRENCIES)})"
 """A sign of money or percent: $, R$, EUR."""
 SIGNED = rf"^([+-]?{SIGN}[{MARKS}]*[+-]?\d[\d.,{MARKS}]*|[+-]?\d[\d.,{MARKS}]*{SIGN})$"
+ZERO = r"^0([.,]0+)?$"
 LIST_OF_NUMBERS = r"^\d+(\s*[,;|]\s*\d+){2,}$"
 DRESSED = rf"^[^\d,;|]*\d+([.{MARKS}]\d{{3}})*,\d{{1,2}}[^\d,;|]*$"
 LEADING_ZERO = r"^\s*[+-]?0\d"
@@ -208,9 +210,9 @@ def _are_versions(given: Texts) -> bool:
 
 
 def _sign(given: Texts) -> str:
-    """The sign of money or percent that nearly all numbers have; "": they have none, or several."""
+    """The sign of money or percent that nearly all numbers but zeros have; "": they have none, or several."""
     signed = given.filter(pc.match_substring_regex(given, SIGNED))
-    if len(signed) < (1 - STRAY) * len(given):
+    if len(signed) + _share(given, ZERO) * len(given) < (1 - STRAY) * len(given):
         return ""
     found = pc.replace_substring_regex(signed, rf"[\d.,+\-{MARKS}]", "").unique().to_pylist()
     return str(found[0]) if len(found) == 1 else ""
@@ -256,6 +258,14 @@ def mixed_marks(values: Texts) -> bool:
     if not len(given) or _share(given, comma) + _share(given, NUMBER) < 1 - STRAY:
         return False
     return min(_share(given, comma), _share(given, point)) > STRAY
+
+
+def mixed_signs(values: Texts) -> bool:
+    """True for numbers of which some have a sign of money or percent and some none, or another one."""
+    given = pc.utf8_trim_whitespace(given_of(values))
+    if not len(given) or (signed := _share(given, SIGNED)) <= STRAY or _sign(given):
+        return False
+    return signed + _share(given, rf"{NUMBER}|{COMMA}|{GROUPED}|{MARKED}") >= 1 - STRAY
 
 
 def form_of_column(column: Texts, *, is_id: bool) -> Form:
@@ -307,7 +317,7 @@ def numbers_in(column: Texts) -> tuple[int, int, str]:
     given = pc.utf8_trim_whitespace(given_of(column))
     if not len(given) or _share(given, LEADING_ZERO) + _share(given, LIST_OF_NUMBERS) > 0:
         return 0, 0, ""
-    are = pc.match_substring_regex(given, rf"{NUMBER}|{COMMA}|{GROUPED}|{MARKED}")
+    are = pc.match_substring_regex(given, rf"{NUMBER}|{COMMA}|{GROUPED}|{MARKED}|{SIGNED}")
     numbers, others = given.filter(are), given.filter(pc.invert(are))
     if len(others) <= STRAY * len(given):
         return 0, 0, ""

@@ -310,6 +310,7 @@ def test_numbers_among_other_texts_are_left_out_and_said(
     rows = [
         row
         | {"paid": f"({amount})" if i % 9 == 0 else amount, "cost": f"EUR {amount}", "fee": amount}
+        | {"rate": f"${i % 97}" if i % 2 else i % 97, "gift": f"${amount}" if i % 9 else "free"}
         | {"size": f'"{amount} KB"', "tax": f'"({amount})"'.replace(".", ","), "print": f"{2**64 + i}"}
         | {
             "fee": "-" if i % 9 == 0 else amount,
@@ -328,6 +329,11 @@ def test_numbers_among_other_texts_are_left_out_and_said(
     for name, why in (
         ("paid", "numbers in 533 of 600 rows, and texts such as (100.0): write numbers alone, or"),
         ("size", "names the row: 600 different values in 600, such as 100.0 KB"),
+        ("rate", "numbers with several signs, or with one in some rows alone: write them in one way"),
+        (
+            "gift",
+            "numbers in 533 of 600 rows, and texts such as free: write numbers alone, or name it gift_code",
+        ),
         ("tax", "numbers with other marks, such as (100,0): write 1.37"),
         ("print", "names the row: 600 different values in 600"),
         ("path", "lists that are not written as [1, 2], such as {0,0}"),
@@ -405,6 +411,12 @@ def test_a_column_that_few_rows_have_is_not_the_items(here: Path, capsys: pytest
     assert init(write_csv(here / "shop.csv", rows)) == 0
     out = capsys.readouterr().out
     assert cells(out, "coupon")[1] == "id" and cells(out, "brand")[1] == "id of the item"
+
+
+def test_blanks_before_quotes_are_a_sentence(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "shop.csv").write_text('"at", "clicked"\n1764000000, "1"\n')
+    why = """has blanks between ',' and quotes; write none: sed 's/, *"/,"/g'"""
+    assert why in says(capsys, here / "shop.csv")
 
 
 def test_lines_before_the_header_are_a_sentence(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -97,7 +97,7 @@ def label_rule(said: str, names: Sequence[str], forms: Mapping[str, Form]) -> Ma
         if numbers and number is not None:
             return compare(values, number).cast(pa.int32())
         text = value.lower() if pa.types.is_boolean(values.type) else value
-        return compare(values.cast(pa.string()), text).cast(pa.int32())
+        return compare(pc.utf8_trim_whitespace(values.cast(pa.string())), text).cast(pa.int32())
 
     return Made(free(LABEL, names), (column,), f"1 where {column} is {how}{value}", of)
 

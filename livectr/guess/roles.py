@@ -109,7 +109,7 @@ def labels(
     if pa.types.is_nested(values.type) or pa.types.is_binary(values.type):
         given = values.drop_null()
         return pa.nulls(len(values), pa.int32()), given[0] if len(given) else None
-    texts = without_nan(values).cast(pa.string())
+    texts = pc.utf8_trim_whitespace(without_nan(values).cast(pa.string()))
     texts = pc.if_else(missing(texts, ABSENT), pa.scalar(None, pa.string()), texts)
     ones = pc.is_in(texts, pa.array(TRUE))
     known = pc.or_(ones, pc.is_in(texts, pa.array(FALSE)))

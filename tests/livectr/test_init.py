@@ -344,9 +344,15 @@ def test_numbers_among_other_texts_are_left_out_and_said(
     assert lost in says(capsys, file, "--user", "slot_id", "--out", "other")
 
 
-def test_a_label_is_true_or_a_text_for_nothing(here: Path) -> None:
-    rows = [row | {"clicked": "True" if row["clicked"] else "nan"} for row in shop_rows()]
-    assert init(write_csv(here / "shop.csv", rows)) == 0
+@pytest.mark.parametrize(
+    ("yes", "no", "label"),
+    [("True", "nan", "clicked"), (" yes ", " no ", "clicked"), ("click  ", "view   ", "clicked=click")],
+)
+def test_a_label_is_true_or_a_text_for_nothing_with_blanks_around(
+    here: Path, yes: str, no: str, label: str
+) -> None:
+    rows = [row | {"clicked": yes if row["clicked"] else no} for row in shop_rows()]
+    assert init(write_csv(here / "shop.csv", rows), label=label) == 0
     clicks = sum(row["clicked"] for row in shop_rows())
     assert sum(examples(here / "shop")["label"].to_pylist()) == clicks
 

@@ -190,13 +190,6 @@ class Pipeline:
         """The log with the look-ups of the counters that features read."""
         refs = [root.ref for root in self.plan.roots if isinstance(root.ref, CountedRef)]
         counted = [Lookup.of_counters(ref.counted) for ref in refs if ref.counted is not None]
-        if counted and self.log.more_labels:
-            names = ", ".join(label.name for label in self.log.more_labels)
-            raise ConfigError(
-                f"Pipeline: counters do not go with labels of their own streams ({names}): when those are "
-                "known, the counters of the impression's time are gone. Leave one of them out, or write the "
-                "labels as columns of the impressions"
-            )
         return replace(self.log, lookups=(*(e for e in self.log.lookups if e.counted is None), *counted))
 
     @property

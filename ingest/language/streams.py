@@ -283,7 +283,7 @@ class View:
     @property
     def known_after_ms(self) -> int:
         """Longest time from an impression to its last label, but of impressions that come too late."""
-        return self.window_ms + self.impressions.max_disorder_ms
+        return self.longest_ms + self.impressions.max_disorder_ms
 
     def lookup(self, table: Table, on: str | None = None, *, as_of: AsOf | None = None) -> View:
         """Look up rows of a table for each impression.

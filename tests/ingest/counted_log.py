@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from livectr import Stream, counts, label_join
+from livectr import Label, Stream, Target, counts, label_join
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
@@ -21,9 +21,11 @@ from tests.waiting import until
 
 START_MS = 1_700_000_000_000
 OVER = ("6s", "50s", "5m")
+EVENTS = ("clicks", "carts", "orders")
 COLUMNS = {"id": "int64", "user": "int64", "ad": "string", "slot": "int32", "ts": "int64"}
 SHOWN = Stream("shown", key="user", time="ts", columns={**COLUMNS, "clicked": "int32"})
-CLICKS = Stream("clicks", key="user", time="ts", columns={"id": "int64", "user": "int64", "ts": "int64"})
+EVENT = {"id": "int64", "user": "int64", "ts": "int64"}
+CLICKS, CARTS, ORDERS = (Stream(topic, key="user", time="ts", columns=EVENT) for topic in EVENTS)
 
 
 def log_of(delayed: Delayed = "wait") -> View:
@@ -31,6 +33,15 @@ def log_of(delayed: Delayed = "wait") -> View:
     return label_join(
         SHOWN, CLICKS, on="id", window="8s", wait=None if delayed == "wait" else "2s", delayed=delayed
     )
+
+
+def log_of_orders() -> View:
+    """Impressions with clicks of 8 s; carts of 3 s; orders of 70 s, the later ones learned as late labels."""
+    labels = [
+        Label("cart", CARTS, window="3s"),
+        Label("order", ORDERS, window="70s", wait="20s", delayed="fnw"),
+    ]
+    return label_join(SHOWN, CLICKS, on="id", window="8s", labels=labels)
 
 
 def pipeline_of(log: View) -> tuple[Pipeline, Counts, Counts]:
@@ -41,14 +52,16 @@ def pipeline_of(log: View) -> tuple[Pipeline, Counts, Counts]:
         for window in OVER:
             wanted |= {f"{name}_{window}_shown": each.impressions[window]}
             wanted |= {f"{name}_{window}_clicked": each.clicks[window], f"{name}_{window}": each.rate(window)}
-    return Pipeline(log, sparse={"slot": log.slot, "ad": log.ad}, dense=wanted, rank=LR()), by_ad, by_both
+    targets = [Target(label.name) for label in log.more_labels]
+    sparse = {"slot": log.slot, "ad": log.ad}
+    return Pipeline(log, sparse=sparse, dense=wanted, rank=LR(), targets=targets), by_ad, by_both
 
 
 def write_log(root: Path, impressions: int = 400) -> str:
-    """Write impressions and clicks of four ads; returns the source's URL."""
-    rng = random.Random(3)
-    lines: dict[tuple[str, int], list[str]] = {(t, p): [] for t in ("shown", "clicks") for p in range(2)}
-    late: list[tuple[int, int, dict[str, int]]] = []
+    """Write impressions, clicks, carts and orders of four ads; returns the source's URL."""
+    rng, more = random.Random(3), random.Random(4)
+    lines: dict[tuple[str, int], list[str]] = {(t, p): [] for t in ("shown", *EVENTS) for p in range(2)}
+    late: list[tuple[int, str, int, dict[str, int]]] = []
     ts = START_MS
     for number in range(impressions):
         ts += rng.choice([0, 40, 300, 700, 700, 9_000])
@@ -57,9 +70,13 @@ def write_log(root: Path, impressions: int = 400) -> str:
         lines["shown", user % 2].append(json.dumps({**row, "clicked": int(clicked)}))
         if clicked:
             at = ts + rng.randrange(11_000)
-            late.append((at, user % 2, {"id": number, "user": user, "ts": at}))
-    for _, partition, click in sorted(late, key=lambda entry: entry[0]):
-        lines["clicks", partition].append(json.dumps(click))
+            late.append((at, "clicks", user % 2, {"id": number, "user": user, "ts": at}))
+        for topic, most_ms in (("carts", 4_000), ("orders", 80_000)):
+            if more.random() < 0.4:
+                at = ts + more.randrange(most_ms)
+                late.append((at, topic, user % 2, {"id": number, "user": user, "ts": at}))
+    for _, topic, partition, event in sorted(late, key=lambda entry: entry[0]):
+        lines[topic, partition].append(json.dumps(event))
     for (topic, partition), each in lines.items():
         (root / topic).mkdir(parents=True, exist_ok=True)
         (root / topic / f"{partition:05d}.jsonl").write_text("".join(line + "\n" for line in each))

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from livectr import Label, Stream, Table, counts, label_join, labelled
+from livectr import Stream, Table, counts, labelled
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.language.delays import Delayed
@@ -16,7 +16,7 @@ from livectr.ingest.operators.counts import Counts
 from livectr.ingest.pipeline import Pipeline
 from livectr.models import LR
 from livectr.system.errors import ConfigError
-from tests.ingest.counted_log import CLICKS, SHOWN, log_of, pipeline_of, read, write_log
+from tests.ingest.counted_log import SHOWN, log_of, log_of_orders, pipeline_of, read, write_log
 
 
 def dense(pipeline: Pipeline, batches: Sequence[Examples]) -> np.ndarray:
@@ -97,8 +97,15 @@ def test_wrong_counts_are_refused_by_a_sentence(make: object, sentence: str) -> 
         make()
 
 
-def test_a_label_of_its_own_stream_comes_when_the_counters_of_then_are_gone() -> None:
-    orders = Stream("orders", key="user", time="ts", columns={"id": "int64", "user": "int64", "ts": "int64"})
-    log = label_join(SHOWN, CLICKS, on="id", window="8s", labels=[Label("order", orders, window="1d")])
-    with pytest.raises(ConfigError, match=r"counters do not go with labels of their own streams \(order\)"):
-        pipeline_of(log)
+def test_each_label_is_learned_of_the_windows_of_its_impression(tmp_path: Path) -> None:
+    """An impression leaves for its cart, its click, and for its order up to three times."""
+    pipeline, *_ = pipeline_of(log_of_orders())
+    batches = read(pipeline, write_log(tmp_path), [7, 64])
+    found, instance = dense(pipeline, batches), np.concatenate([batch.instance for batch in batches])
+    counted = np.concatenate([~batch.final for batch in batches])
+    assert counted.sum() == 400 and len(found) > 4 * 400
+    of_click = dict(zip(instance[counted].tolist(), found[counted], strict=True))
+    assert (found == np.stack([of_click[i] for i in instance.tolist()])).all()
+    plain, *_ = pipeline_of(log_of())
+    alone = read(plain, write_log(tmp_path / "again"), [64])
+    assert (dense(plain, alone) == found[counted]).all(), "other labels change no counts"

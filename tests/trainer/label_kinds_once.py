@@ -12,6 +12,8 @@ import numpy as np
 from livectr.ingest.language.delays import Delayed
 from livectr.ingest.language.streams import Label, Stream, label_join
 from livectr.ingest.language.targets import Target
+from livectr.ingest.language.value import probability
+from livectr.ingest.operators.counts import counts
 from livectr.ingest.pipeline import Pipeline
 from livectr.models import LR, PLE, MMoE, ModelConfig, SharedBottom
 from livectr.trainer.run import TrainOptions, train
@@ -43,14 +45,24 @@ def shop(rank: ModelConfig | None = None, *, late: Delayed = "wait", **changes: 
 
 
 def placed_shop(rank: ModelConfig | None = None) -> Pipeline:
-    """The shop with late orders, the bias of the place, a feature as well, and values of carts and orders."""
+    """The shop with all that goes with labels: late orders, the bias of the place, values and counters.
+
+    The place is a feature as well.
+    """
     whole = shop(rank, late="es_dfm")
     log = whole.log
     targets = [
         Target("cart", value=log.ad % 3, values="ziln"),
         Target("order", after="click", value=log.ad * 0.5 + log.place + 1),
     ]
-    return replace(whole, position_bias=log.place, targets=targets)
+    ads = counts(log, by="ad", over=("20s", "2m"))
+    return replace(
+        whole,
+        dense=ads.features("ad"),
+        position_bias=log.place,
+        targets=targets,
+        value=0.1 * probability("click") + 2 * probability("order"),
+    )
 
 
 def shop_log(rows: int) -> dict[str, Rows]:

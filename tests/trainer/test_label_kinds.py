@@ -112,6 +112,10 @@ def test_ranks_that_are_killed_end_as_one_that_was_not(tmp_path: Path) -> None:
     assert two.step == unbroken.step
     for name in (*ROLES.values(), "instance", "time_ms"):
         assert (two.predictions[name] == unbroken.predictions[name]).all(), name
+    counters = [parts_of(tmp_path / name, "counters") for name in ("unbroken", "one", "two")]
+    assert len(counters[0]) == 5 and all(array.size for array in counters[0].values())
+    for name, array in counters[0].items():
+        assert all(other[name].tobytes() == array.tobytes() for other in counters), name
     for kind in ("position", "values", "late_labels"):
         whole, same, near = (parts_of(tmp_path / name, kind) for name in ("unbroken", "one", "two"))
         assert whole

@@ -122,6 +122,9 @@ def test_ranks_that_are_killed_end_as_one_that_was_not(tmp_path: Path) -> None:
         for name, array in whole.items():
             assert same[name].tobytes() == array.tobytes(), name
             np.testing.assert_allclose(near[name], array, rtol=1e-2, atol=1e-2)
+            if name.endswith(".sums"):
+                examples, weight = array[:2]
+                assert examples == weight == len(whole[name.replace(".sums", ".newest")])
     for name in ("rank", "rank.cart", "rank.order"):
         np.testing.assert_allclose(two.predictions[name], unbroken.predictions[name], atol=2e-3)
     (tmp_path / "pipeline.py").write_text(

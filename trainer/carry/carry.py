@@ -48,6 +48,7 @@ from livectr.models.configs import model_configs
 from livectr.models.roles import row_segments
 from livectr.system.disk import sync_directory, writing
 from livectr.system.errors import ConfigError, MismatchError
+from livectr.system.tensors import packed
 from livectr.trainer.carry.relearn import Relearned, hold_older
 from livectr.trainer.carry.rows import CarriedRows
 from livectr.trainer.carry.weights import CarriedWeights, Features, carried_weights, fresh_content
@@ -348,7 +349,7 @@ class _Carrier:
                 # A row is as old as its policy: without a stamp it would expire at once.
                 moved[f"{ours}/stamps"] = np.full(len(values), self._now, np.uint32)
                 moved[f"{ours}/counts"] = np.ones(len(values), np.uint32)
-        return self._written(entry.path, entry.kind, safetensors.numpy.save(moved), entry.rows)
+        return self._written(entry.path, entry.kind, packed(moved), entry.rows)
 
     # Policies
 
@@ -382,7 +383,7 @@ class _Carrier:
                 held = np.array([self._now, self._now], np.int64) if name.endswith("/clock") else values
                 states[0][prefix + name] = held
         return [
-            self._written(self._in(f"rank-{rank}", "policies"), "policies", safetensors.numpy.save(state))
+            self._written(self._in(f"rank-{rank}", "policies"), "policies", packed(state))
             for rank, state in enumerate(states)
             if state
         ]
@@ -408,7 +409,7 @@ class _Carrier:
             for name, count in fitted.lacking.items():
                 lacking[name] = lacking.get(name, 0) + count
             tensors = {name: np.frombuffer(part, np.uint8) for name, part in fitted.state.parts().items()}
-            files.append(self._written(entry.path, "source", safetensors.numpy.save(tensors)))
+            files.append(self._written(entry.path, "source", packed(tensors)))
         return files, lacking
 
     def _statistics(self) -> FileEntry:
@@ -416,7 +417,7 @@ class _Carrier:
         fresh = Statistics(self.pipeline.plan)
         theirs = {name: state for name, state in self.old.statistics().items() if name in fresh.state()}
         kept = fresh.load({**fresh.state(), **theirs}).state()
-        return self._written(self._in("rank-0", "statistics"), "statistics", safetensors.numpy.save(kept))
+        return self._written(self._in("rank-0", "statistics"), "statistics", packed(kept))
 
     # Files
 

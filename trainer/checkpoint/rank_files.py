@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import safetensors.numpy
 import safetensors.torch
 
+from livectr.system.tensors import packed
 from livectr.trainer.checkpoint.changes import HistoryChain, KnownLog, TimedRowLog
 from livectr.trainer.checkpoint.content import CheckpointState
 from livectr.trainer.checkpoint.order_parts import OrderParts
@@ -81,5 +81,5 @@ class RankFiles:
         self, folder: Path, kind: str, tensors: Mapping[str, npt.NDArray[Any]], rows: int = 0
     ) -> File:
         """Write a copy of tensors."""
-        data = safetensors.numpy.save(dict(tensors))
+        data = packed(tensors)
         return self._writer.file(folder / f"{kind}.safetensors", kind, data, rows)

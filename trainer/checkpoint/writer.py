@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import safetensors.numpy
 
 from livectr.system.disk import writing
+from livectr.system.tensors import packed
 from livectr.trainer.checkpoint.manifest import FileEntry
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Writer:
 
         def write() -> FileEntry:
             whole = {name: np.concatenate(parts) for name, parts in columns.items()}
-            return self._write(path, kind, safetensors.numpy.save(whole), rows)
+            return self._write(path, kind, packed(whole), rows)
 
         return self._hand(size, rows, write)
 

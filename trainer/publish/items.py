@@ -21,6 +21,7 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
 from livectr.ingest.plan.worths import Worths
 from livectr.store.vectors import blob_count, blob_rows
+from livectr.system.tensors import packed
 from livectr.trainer import telemetry
 from livectr.trainer.comm.control import Control
 from livectr.trainer.content.item_refresh import ItemRefresh
@@ -182,16 +183,16 @@ class ItemCopier:
             Ids without those that cannot be extracted, which servers report as unknown; bool[n], which are
             these; the copy.
         """
-        packed, failed = b"", np.empty(0, bool)
+        sent, failed = b"", np.empty(0, bool)
         if table is not None:
             ids, rows = table.rows() if ids is None else (ids, table.take(ids))
             features = self.extract(self.pipeline.item_columns(rows), self.statistics)
             failed = features.failed
             if failed.any():
                 ids, features = ids[~failed], features.take(np.flatnonzero(~failed))
-            packed = safetensors.numpy.save(
+            sent = packed(
                 {"ids": ids, "offsets": features.offsets, "keys": features.keys, "dense": features.dense}
             )
-        items = safetensors.numpy.load(self.control.broadcast_bytes(packed))
+        items = safetensors.numpy.load(self.control.broadcast_bytes(sent))
         features = Features(len(items["ids"]), items["offsets"], items["keys"], items["dense"])
         return items["ids"], failed, ItemCopy.of(self.step, features)

@@ -14,6 +14,7 @@ from livectr.ingest.join.examples import ExampleSource
 from livectr.ingest.join.lookup import LookupTable
 from livectr.kernels.stream.history import Histories
 from livectr.store.layout import HISTORY, LOOKUP, Keyspace, buckets_of, encode_history, encode_lookup_row
+from livectr.system.tensors import packed
 from livectr.trainer.comm.control import Control
 from livectr.trainer.publish.boundary import Boundary
 
@@ -107,9 +108,7 @@ class ValueCopier:
     def _kept(self, histories: Mapping[str, Histories]) -> dict[str, I64] | None:
         """Keys of all look-up rows and histories, on rank 0. Collective."""
         users = {name: changed.users for name, changed in histories.items()}
-        parts = [
-            safetensors.numpy.load(part) for part in self.control.gather_bytes(safetensors.numpy.save(users))
-        ]
+        parts = [safetensors.numpy.load(part) for part in self.control.gather_bytes(packed(users))]
         if self.control.rank != 0:
             return None
         kept = {LOOKUP + topic: np.sort(table.keys) for topic, table in self._tables.items()}

@@ -1,10 +1,11 @@
 """A shop: clicks, carts and orders, each in a window of its own; ads in order of value.
 
 The logs are those of `simulate.py`. The shop earns the bid of an ad when it is clicked, and a share of its
-price when it is ordered. A place lower on the page is seen less: `position_bias` learns that apart.
+price when it is ordered. A place lower on the page is seen less: `position_bias` learns that apart. Click
+rates swing within hours: counters of the ads follow them.
 """
 
-from livectr import Label, Pipeline, Stream, Table, Target, label_join, ops, probability
+from livectr import Label, Pipeline, Stream, Table, Target, counts, label_join, ops, probability
 from livectr.models import LR, TwoTower, ftrl
 
 keys = {"request_id": "int64", "user_id": "int64", "ts": "int64"}
@@ -32,6 +33,7 @@ log = label_join(
 ).lookup(ads)
 
 COMMISSION = 0.05
+rates = counts(log, by="ad_id", over=("10m", "1h"))
 
 pipeline = Pipeline(
     log,
@@ -41,6 +43,7 @@ pipeline = Pipeline(
         "category": ads.category,
         "price_band": ops.bucketize(ads.price, [10, 20, 50, 100]),
     },
+    dense=rates.features("ad", prior=0.2),
     rank=LR(ftrl(alpha=0.1)),
     prerank=TwoTower(user=("user",), item=("ad", "category"), dim=8, hidden=(16,), out=8),
     items=ads,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -109,18 +110,26 @@ def test_display_ads_learns_in_small_batches(tmp_path: Path) -> None:
 
 def test_shop(tmp_path: Path) -> None:
     """Heads, value and places come near to the probabilities of the simulated shop."""
-    logs = tmp_path / "logs"
-    made = subprocess.run(
-        [sys.executable, str(EXAMPLES / "shop" / "simulate.py"), str(logs), "12000"],
-        capture_output=True,
-        text=True,
-        timeout=left_s(),
-        check=False,
-    )
-    assert made.returncode == 0, made.stderr
-    report = train("shop", f"file:{logs}", tmp_path / "report.json")
+
+    def script(name: str, folder: str) -> str:
+        done = subprocess.run(
+            [sys.executable, str(EXAMPLES / "shop" / name), str(tmp_path / folder), "12000"],
+            capture_output=True,
+            text=True,
+            timeout=left_s(),
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    script("simulate.py", "logs")
+    source, kept = f"file:{tmp_path / 'logs'}", ("--checkpoint", str(tmp_path / "checkpoint"))
+    report = train("shop", source, tmp_path / "report.json", *kept)
     assert report["examples_trained"] == 12_000 and report["dead_letters"] == 0
     assert report["auc"] > 0.62 and report["targets"]["order"]["auc"] > 0.62
     assert 0.85 < report["value"]["calibration"] < 1.15
     seen = [report["position_bias"]["rank"][place] for place in "1234"]
     assert seen == sorted(seen, reverse=True) and 0.2 < seen[3] < 0.55
+    found = re.findall(r"have ([\d,]+) clicks and earn ([\d,]+)", script("earn.py", "checkpoint"))
+    (clicks, earned), (fewer, more), (_, most) = ([int(n.replace(",", "")) for n in each] for each in found)
+    assert clicks > fewer and 1.05 * earned < more < most

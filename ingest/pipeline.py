@@ -372,12 +372,25 @@ class Pipeline:
     @cached_property
     def request_roots(self) -> tuple[Expr, ...]:
         """Columns of the impression stream that features read: a serving request carries them."""
-        return tuple(root for root in self.plan.roots if _is_column(root) and not root.params[0].table)
+        topic = self.log.impressions.topic
+        return tuple(root for root in self._columns if root.ref.source == topic and not root.params[0].table)
+
+    @property
+    def amounts(self) -> dict[str, Expr]:
+        """Label beside the click → column of its events that the value of its target reads."""
+        of = {label.stream.topic: label.name for label in self.log.more_labels}
+        roots = [root for root in self._columns if root.ref.source in of and not root.params[0].table]
+        return {of[root.ref.source]: root for root in roots}
+
+    @property
+    def _columns(self) -> list[Expr]:
+        """Columns that features read."""
+        return [root for root in self.plan.roots if _is_column(root)]
 
     @cached_property
     def lookup_roots(self) -> dict[str, tuple[Expr, ...]]:
         """Table topic → its columns that features read."""
-        roots = [root for root in self.plan.roots if _is_column(root) and root.params[0].table]
+        roots = [root for root in self._columns if root.params[0].table]
         return {
             lookup.table.topic: tuple(root for root in roots if root.ref.source == lookup.table.topic)
             for lookup in self.log.lookups

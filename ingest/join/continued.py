@@ -81,7 +81,8 @@ def _fitted(rows: pa.Table, pipeline: Pipeline, payload: Payload, lacking: dict[
     count = len(rows)
     if not count:  # it may have no columns either
         return rows
-    kinds = {root.name: dtypes.arrow_type(root.dtype) for root in pipeline.request_roots}
+    roots = (*pipeline.request_roots, *pipeline.amounts.values())
+    kinds = {root.name: dtypes.arrow_type(root.dtype) for root in roots}
     columns = {payload.roots[name]: name for name in payload.roots}
     for field in payload.schema:
         name = field.name

@@ -14,7 +14,7 @@ reads a log whose label is a column. Both depend on the sequence alone and emit 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
@@ -171,6 +171,8 @@ def used_columns(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
     for label in view.more_labels:
         stream = label.stream
         names = [stream.key, *label.columns(view.on), *([stream.time] if stream.time else [])]
+        if (amount := pipeline.amounts.get(label.name)) is not None:
+            names.append(amount.ref.column)
         used[stream.topic] = tuple(dict.fromkeys(names))
     return used
 
@@ -237,7 +239,10 @@ class LabelJoin:
         )
         self._bits = {target.name: bit for bit, target in enumerate(pipeline.targets)}
         self._kinds = [
-            LabelKind(label, self._bits[label.name], view, self._payload.schema) for label in view.more_labels
+            LabelKind(
+                label, self._bits[label.name], view, self._payload.schema, pipeline.amounts.get(label.name)
+            )
+            for label in view.more_labels
         ]
         windows = [view.window_ms, *(label.window_ms for label in view.more_labels)]
         self._alike = len(set(windows)) < len(windows)
@@ -316,7 +321,7 @@ class LabelJoin:
                 every, came, rows, payload, np.empty(0, np.int64) if size is None else size[came]
             )
 
-        left, label, order = self._clicks.release(bound)
+        left, label, order, _ = self._clicks.release(bound)
         self.stats.late_positives += int(np.count_nonzero(label == LATE_POSITIVE))
         late = label == LATE_POSITIVE
         told = np.where(late, POSITIVE, label).astype(np.float32)
@@ -378,7 +383,9 @@ class LabelJoin:
         late = np.concatenate([ready.late, np.zeros(count, np.bool_)])
         by = np.argsort(order, kind="stable")  # of equal places, the example first
         if self._alike:
-            by, words = _once(rows, order, words, alone=label > FINAL_NEGATIVE)
+            rows, by, words = _once(
+                rows, order, words, alone=label > FINAL_NEGATIVE, amounts=self._payload.amounts
+            )
         return Ready(rows.take(pa.array(by)), label[by], order[by], late[by], words[by])
 
     def _keys(self, events: Events) -> list[I64]:
@@ -452,7 +459,14 @@ class LabelJoin:
         self.stats = JoinStats(**state["stats"])
 
 
-def _once(rows: pa.RecordBatch, order: I64, words: I64, *, alone: npt.NDArray[np.bool_]) -> tuple[I64, I64]:
+def _once(
+    rows: pa.RecordBatch,
+    order: I64,
+    words: I64,
+    *,
+    alone: npt.NDArray[np.bool_],
+    amounts: Sequence[str],
+) -> tuple[pa.RecordBatch, I64, I64]:
     """Let an impression leave once for all labels of equal windows, which are known at the same place.
 
     Args:
@@ -460,9 +474,11 @@ def _once(rows: pa.RecordBatch, order: I64, words: I64, *, alone: npt.NDArray[np
         order: int64[n], their places.
         words: int64[n], labels that they know.
         alone: bool[n], rows that stay as they are: their label is not final.
+        amounts: columns of the labels' events, which the rows of their labels alone have.
 
     Returns:
-        Rows int64[k] that stay, by rising place, and words int64[n] of which theirs know all.
+        The rows, with all amounts in those that stay; these int64[k], by rising place; and words int64[n] of
+        which theirs know all.
     """
     instance, time = (rows.column(name).to_numpy() for name in (INSTANCE, TIME))
     near = np.lexsort((alone, time, instance, order))  # stable: of equal rows, the example first
@@ -475,5 +491,25 @@ def _once(rows: pa.RecordBatch, order: I64, words: I64, *, alone: npt.NDArray[np
     stays = near[starts]
     words = words.copy()
     words[stays] = np.bitwise_or.reduceat(words[near], starts) if len(starts) else words[stays]
+    for column in amounts:
+        rows = _gathered(rows, column, near, np.cumsum(first) - 1, stays)
     stays = np.sort(stays)
-    return stays[np.argsort(order[stays], kind="stable")], words
+    return rows, stays[np.argsort(order[stays], kind="stable")], words
+
+
+def _gathered(rows: pa.RecordBatch, column: str, near: I64, group: I64, stays: I64) -> pa.RecordBatch:
+    """Give a column of the row that stays of each group the value that a row of the group has.
+
+    Args:
+        rows: n rows; at most one of a group has a value.
+        column: name.
+        near: int64[n], rows in the order of their groups.
+        group: int64[n], groups of these.
+        stays: int64[k], row of each group that stays.
+    """
+    place = rows.schema.get_field_index(column)
+    values = rows.column(place)
+    has = np.asarray(values.is_valid().to_numpy(zero_copy_only=False))[near]
+    source = np.arange(len(near))
+    source[stays[group[has]]] = near[has]
+    return rows.set_column(place, rows.schema.field(place), values.take(pa.array(source)))

@@ -7,6 +7,8 @@
 Each join has an index and columns of its own, within `max_bytes` of its own. So a label is known when its own
 window has passed, and the click waits for none of the others. Columns are those of the example, histories
 included: what a label is learned of is what the click was learned of. Labels of equal windows leave together.
+A column of a label's events that the value of its target reads, such as the amount of an order, is a number
+in the join, and a column of the examples: null but in those that leave for this label, if it came.
 
 An impression that has no room here is learned by its click alone, and becomes a dead letter of the label.
 """
@@ -21,6 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from livectr.ingest.join.window_join import WindowJoin
+from livectr.ingest.language.expr import Expr
 from livectr.ingest.language.keys import keys_of
 from livectr.ingest.language.labels import EARLY_LABEL, LATE_LABEL, word
 from livectr.ingest.language.streams import Label, View
@@ -37,6 +40,7 @@ from livectr.kernels.stream.join import (
 from livectr.kernels.stream.known import COLUMNS
 
 I64 = npt.NDArray[np.int64]
+F64 = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 LEAST_DEDUP_MS = 600_000
@@ -102,10 +106,13 @@ class LabelKind:
         bit: number of its target.
         view: columns of the clicks, slack and room.
         schema: of the examples' columns.
+        amount: column of its events that examples keep; None: there is none.
     """
 
-    def __init__(self, label: Label, bit: int, view: View, schema: pa.Schema) -> None:
-        self.label, self._bit = label, bit
+    def __init__(
+        self, label: Label, bit: int, view: View, schema: pa.Schema, amount: Expr | None = None
+    ) -> None:
+        self.label, self._bit, self._amount = label, bit, amount
         self._on = label.columns(view.on)
         index = JoinIndex(
             label.window_ms,
@@ -114,6 +121,7 @@ class LabelKind:
             wait_ms=label.leaves_ms,
             finals=label.provisional,
             slack_ms=view.clock_slack_ms,
+            amounts=amount is not None,
             max_bytes=view.join_bytes,
         )
         self._join = WindowJoin(index, label.window_ms, schema, finals=label.provisional)
@@ -125,7 +133,8 @@ class LabelKind:
         key = np.empty(len(given.ts), np.int64)
         key[~given.is_event], key[given.is_event] = keys
         kind = given.is_event.astype(np.uint8)
-        status = self._join.index.push(kind, key, given.ts, given.mark, given.size).status
+        amount = None if self._amount is None else _numbers(given.events, self._amount.ref.column)
+        status = self._join.index.push(kind, key, given.ts, given.mark, given.size, amount).status
         self._late += int(np.count_nonzero(status == LATE))
         waits = (status == ACCEPTED) & ~given.is_event
         if waits.any():
@@ -138,7 +147,9 @@ class LabelKind:
 
     def release(self, bound: int) -> Leaving:
         """Impressions that leave."""
-        rows, label, order = self._join.release(bound)
+        rows, label, order, amount = self._join.release(bound)
+        if self._amount is not None:
+            rows = _with_numbers(rows, self._amount.name, amount)
         if not self.label.provisional:
             stage = np.full(len(order), FINAL_NEGATIVE, np.float32)
             return Leaving(rows, word(label > 0, self._bit), order, stage)
@@ -187,3 +198,18 @@ class LabelKind:
     def _begin(self) -> str:
         """Beginning of the names of its saved tables."""
         return f"label.{self.label.name}."
+
+
+def _numbers(events: pa.RecordBatch | None, column: str) -> F64:
+    """Numbers float64[n] of events, NaN for null."""
+    if events is None:
+        return np.empty(0)
+    return np.asarray(events.column(column).cast(pa.float64()).fill_null(np.nan).to_numpy(), np.float64)
+
+
+def _with_numbers(rows: pa.RecordBatch, column: str, numbers: F64) -> pa.RecordBatch:
+    """Rows with numbers float64[n] in a column, null for NaN."""
+    place = rows.schema.get_field_index(column)
+    field = rows.schema.field(place)
+    found = pa.array(numbers, mask=np.isnan(numbers)).cast(field.type, safe=False)
+    return rows.set_column(place, field, found)

@@ -61,6 +61,8 @@ class Payload:
         fields = [(root.name, dtypes.arrow_type(root.dtype)) for root in pipeline.request_roots]
         self.histories = tuple(root.name for root in pipeline.plan.roots if isinstance(root.ref, RecentRef))
         fields += [(name, dtypes.arrow_type("list<int64>")) for name in self.histories]
+        self.amounts = tuple(root.name for root in pipeline.amounts.values())
+        fields += [(root.name, dtypes.arrow_type(root.dtype)) for root in pipeline.amounts.values()]
         self.lookups = pipeline.joined
         fields += [(lookup_column(lookup.table.topic), pa.int64()) for lookup in self.lookups]
         self.item = pipeline.item_column
@@ -103,6 +105,7 @@ class Payload:
         arrays = [
             *(batch.column(column) for column in self.roots.values()),
             *(histories[name] for name in self.histories),
+            *(pa.nulls(len(user), self.schema.field(name).type) for name in self.amounts),
             *(pa.array(values) for values in (*keys, user, instance, time, item)),
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)

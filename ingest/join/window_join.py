@@ -15,10 +15,11 @@ import pyarrow as pa
 from livectr.ingest.join.payload import cast_saved
 from livectr.ingest.join.row_log import RowLog
 from livectr.kernels.runtime.offsets import offsets_of
-from livectr.kernels.stream.join import AFTER_WAIT, IN_WINDOW, PENDING, PROVISIONAL, JoinIndex
+from livectr.kernels.stream.join import AFTER_WAIT, IN_WINDOW, PENDING, PROVISIONAL, WAITING_AMOUNT, JoinIndex
 from livectr.kernels.stream.known import Columns
 
 I64 = npt.NDArray[np.int64]
+F64 = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 PART_ROWS = 16_384
@@ -50,12 +51,16 @@ class WindowJoin:
         if len(rows):
             self._columns.append(rows, until=int(np.maximum(ts + self._window_ms, mark).max()))
 
-    def release(self, bound: int) -> tuple[pa.RecordBatch, npt.NDArray[np.uint8], I64]:
-        """Rows, labels uint8[m] and places int64[m] of the impressions that leave (`JoinIndex.release`)."""
-        slot, label, _, order = self.index.release(bound)
+    def release(self, bound: int) -> tuple[pa.RecordBatch, npt.NDArray[np.uint8], I64, F64]:
+        """Impressions that leave.
+
+        Returns:
+            Rows, labels uint8[m], places int64[m] and amounts float64[m] (`JoinIndex.release_with_amounts`).
+        """
+        (slot, label, _, order), amount = self.index.release_with_amounts(bound)
         rows = self._columns.take(slot)
         self._columns.drop(bound)
-        return rows, label, order
+        return rows, label, order, amount
 
     def export(self) -> tuple[list[int], dict[str, pa.Table]]:
         """Counters, and tables "join" and "payload": all state but known keys.
@@ -72,9 +77,12 @@ class WindowJoin:
         counters = join.pop("counters")
         counters[0] = len(kept)
         clicks, waiting = join.pop("clicks"), join.pop("waiting")
+        amounts = join.pop(WAITING_AMOUNT, None)
         offsets = pa.array(offsets_of(clicks, "clicks that wait for an impression"))
         columns = {name: pa.array(values) for name, values in {**join, "slot": slot}.items()}
         columns["clicks"] = pa.ListArray.from_arrays(offsets, pa.array(waiting))
+        if amounts is not None:
+            columns[WAITING_AMOUNT] = pa.ListArray.from_arrays(offsets, pa.array(amounts))
         return counters.tolist(), {
             "join": pa.table(columns),
             "payload": pa.Table.from_batches([payload]),
@@ -85,10 +93,15 @@ class WindowJoin:
         saved = tables["join"].combine_chunks()
         clicks = saved.column("clicks").combine_chunks()
         join: dict[str, npt.NDArray[Any]] = {
-            name: saved.column(name).to_numpy() for name in saved.column_names if name != "clicks"
+            name: saved.column(name).to_numpy()
+            for name in saved.column_names
+            if name not in ("clicks", WAITING_AMOUNT)
         }
         join["clicks"] = np.diff(clicks.offsets.to_numpy()).astype(np.int32)
         join["waiting"] = np.array(clicks.flatten().to_numpy(), np.int64)
+        if WAITING_AMOUNT in saved.column_names:
+            amounts = saved.column(WAITING_AMOUNT).combine_chunks()
+            join[WAITING_AMOUNT] = np.array(amounts.flatten().to_numpy(), np.float64)
         join["counters"] = np.array(counters, np.int64)
         self.index.restore(join, known)
         kept = np.flatnonzero(join["slot"] >= 0)

@@ -30,7 +30,7 @@ class Target:
         after: "click": it can come only after a click, so that its probability is that of the click times
             that after one. None: it comes by itself.
         value: number of a row whose label came, such as the price of an order. It is predicted, too, given
-            that the target comes. None: it has none.
+            that the target comes. It may read a number of the label's own events. None: it has none.
         values: distribution of the values: "lognormal" of values above 0, "ziln" of values that may be 0.
 
     Raises:

@@ -7,17 +7,18 @@ from collections.abc import Mapping
 from livectr.ingest.language.counts import CountedRef
 from livectr.ingest.language.expr import ColumnRef, Expr, RecentRef
 from livectr.ingest.language.roots import needs_counts, needs_statistics, roots_of
-from livectr.ingest.language.streams import View
+from livectr.ingest.language.streams import Stream, View
 from livectr.system.errors import ConfigError
 
 
-def check_root(root: Expr, log: View, *, label: bool = False) -> None:
+def check_root(root: Expr, log: View, *, label: bool = False, events: Stream | None = None) -> None:
     """Check that the log has a root: a column of its impressions or of a table, or a history of its clicks.
 
     Args:
         root: of an expression.
         log: of the pipeline.
         label: the expression may read the label.
+        events: stream whose columns it may read, too.
 
     Raises:
         ConfigError: it does not, or the root is the label.
@@ -43,6 +44,8 @@ def check_root(root: Expr, log: View, *, label: bool = False) -> None:
                 f"{root}: table {ref.source} is not looked up; add .lookup({ref.source}) to the log"
             )
         _check_declared(root, ref, tables[ref.source].columns)
+    elif events is not None and ref.source == events.topic:
+        _check_declared(root, ref, events.columns)
     elif ref.source != log.impressions.topic:
         raise ConfigError(
             f"{root} is not known when an impression of {log.impressions.topic} is scored; "
@@ -54,7 +57,9 @@ def check_root(root: Expr, log: View, *, label: bool = False) -> None:
             raise ConfigError(f"{root} is the label; it cannot be a feature")
 
 
-def check_of_row(expr: Expr, what: str, log: View, *, label: bool = False) -> None:
+def check_of_row(
+    expr: Expr, what: str, log: View, *, label: bool = False, events: Stream | None = None
+) -> None:
     """Check that an expression that is no feature is a function of an impression and its look-up rows alone.
 
     Args:
@@ -62,6 +67,7 @@ def check_of_row(expr: Expr, what: str, log: View, *, label: bool = False) -> No
         what: the expression, as an error names it.
         log: of the pipeline.
         label: the expression may read the label.
+        events: stream whose columns it may read, too.
 
     Raises:
         ConfigError: it depends on other rows, or the log does not have what it reads.
@@ -74,7 +80,7 @@ def check_of_row(expr: Expr, what: str, log: View, *, label: bool = False) -> No
     for root in roots_of(expr):
         if not isinstance(root.ref, ColumnRef):
             raise ConfigError(f"{what} reads a history; take columns alone")
-        check_root(root, log, label=label)
+        check_root(root, log, label=label, events=events)
 
 
 def _check_declared(root: Expr, ref: ColumnRef, columns: Mapping[str, str]) -> None:

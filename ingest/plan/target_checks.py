@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from livectr.ingest.language import dtypes
+from livectr.ingest.language.expr import ColumnRef, Expr
+from livectr.ingest.language.roots import roots_of
 from livectr.ingest.language.streams import View
 from livectr.ingest.language.targets import Target
 from livectr.ingest.plan.root_checks import check_of_row
@@ -63,7 +66,7 @@ def check_targets(
         )
     for target in targets:
         if target.value is not None:
-            check_of_row(target.value, f"Target {target.name!r}: its value", log, label=True)
+            _check_value(target, target.value, log)
         if target.label is None:
             if target.name not in joined:
                 known = f"it has {', '.join(map(repr, joined))}" if joined else "it has none"
@@ -73,3 +76,19 @@ def check_targets(
                 )
             continue
         check_of_row(target.label, f"Target {target.name!r}", log, label=True)
+
+
+def _check_value(target: Target, value: Expr, log: View) -> None:
+    """Check that a value reads what the log has: of the events of its own label one column, a number."""
+    what = f"Target {target.name!r}: its value"
+    own = [label.stream for label in log.more_labels if label.name == target.name]
+    amounts = [root for root in roots_of(value) if own and root.ref.source == own[0].topic]
+    amounts = [root for root in amounts if isinstance(root.ref, ColumnRef) and not root.ref.table]
+    if len(amounts) > 1:
+        raise ConfigError(
+            f"{what} reads {' and '.join(map(str, amounts))}; the join keeps one column of an event: write "
+            "the value as a column of the events"
+        )
+    if amounts and amounts[0].dtype not in dtypes.FIXED:
+        raise ConfigError(f"{what} reads {amounts[0]}, {amounts[0].dtype}; the join keeps numbers of events")
+    check_of_row(value, what, log, label=True, events=own[0] if amounts else None)

@@ -19,11 +19,15 @@
 // such a click comes first in the order of event time, each impression is told up to which time it may see other clicks: not to
 // its own.
 //
+// With amounts, a click carries a number, such as the amount of an order. An impression is released with that of the click that
+// labels it: the first in event time of those that wait for it, else the first that comes.
+//
 // Each state has its share of `max_bytes`; PENDING and PROVISIONAL share one. A click or impression for which there is no room is refused; so clicks
 // without impressions never take the room of impressions. The oldest released keys are forgotten before their time.
 #pragma once
 #include <algorithm>
 #include <deque>
+#include <limits>
 #include <vector>
 
 #include "runtime/index.cuh"
@@ -55,6 +59,7 @@ enum Label : uint8_t {
 constexpr int64_t ENTRY_BYTES = 192;  // an entry, its place in the index at the least load, and its agendas
 constexpr int64_t CLICK_BYTES = 32;
 constexpr size_t KEPT_AHEAD = 4096;
+constexpr double NO_AMOUNT = std::numeric_limits<double>::quiet_NaN();
 
 class JoinIndex {
   public:
@@ -67,25 +72,29 @@ class JoinIndex {
     };
     struct Released {
         int64_t slot, click_ts, deadline;
+        double amount;  // of the click; NaN without a click
         uint8_t label;
     };
 
-    JoinIndex(int64_t window_ms, int64_t wait_ms, int64_t dedup_ms, int64_t slack_ms, int64_t max_bytes, bool finals)
+    JoinIndex(int64_t window_ms, int64_t wait_ms, int64_t dedup_ms, int64_t slack_ms, int64_t max_bytes, bool finals,
+              bool amounts)
         : window_(window_ms),
           wait_(wait_ms),
           dedup_(dedup_ms),
           slack_(slack_ms),
           room_{max_bytes / 4, max_bytes / 2, max_bytes / 4},
-          finals_(finals) {}
+          finals_(finals),
+          with_amounts_(amounts) {}
 
+    // amount: of each click; null without amounts.
     void push(int64_t n, const uint8_t* kind, const int64_t* key, const int64_t* ts, const int64_t* wm,
-              const int64_t* size, uint8_t* status, int64_t* slot, int64_t* seen) {
+              const int64_t* size, const double* amount, uint8_t* status, int64_t* slot, int64_t* seen) {
         for (int64_t i = 0; i < n; ++i) {
             advance(wm[i]);
             slot[i] = -1;
             seen[i] = ts[i];
             status[i] = kind[i] == kImpression ? impression(key[i], ts[i], wm[i], *size++, slot + i, seen + i)
-                                               : click(key[i], ts[i], wm[i]);
+                                               : click(key[i], ts[i], wm[i], amount ? *amount++ : NO_AMOUNT);
         }
     }
 
@@ -97,7 +106,8 @@ class JoinIndex {
             if (finals_) end_windows(item.time);
             Entry& e = entries_[item.entry];
             const bool label = e.clicked == kInWindow;
-            out.push_back({e.slot, label ? e.click_ts : -1, e.deadline, label ? kPositive : kNegative});
+            out.push_back({e.slot, label ? e.click_ts : -1, e.deadline, label ? amount_of(item.entry) : NO_AMOUNT,
+                           uint8_t(label ? kPositive : kNegative)});
             if (wait_ < window_) {
                 e.state = kProvisional;
                 e.deadline = std::max(e.deadline, later(e.ts, window_));
@@ -168,6 +178,24 @@ class JoinIndex {
         return ts;
     }
 
+    // Amount of a known key, and those of its clicks that wait for an impression.
+    double amount_of(const Entry& e) const { return amount_of(find_row(index_.view(), e.key)); }
+    std::vector<double> waiting_amounts(const Entry& e) const {
+        std::vector<double> found;
+        if (e.state != kWaiting) return found;
+        for (uint32_t c = e.clicks; c != NO_ROW; c = clicks_[c].next) found.push_back(click_amounts_[c]);
+        std::reverse(found.begin(), found.end());
+        return found;
+    }
+
+    // Restores the amounts of a key that was restored: its own, and those of its clicks that wait.
+    void restore_amounts(int64_t key, double amount, const double* clicks, int64_t count) {
+        const uint32_t id = find_row(index_.view(), key);
+        set_amount(id, amount);
+        uint32_t c = count ? entries_[id].clicks : NO_ROW;
+        for (int64_t i = count - 1; i >= 0; --i, c = clicks_[c].next) click_amounts_[c] = clicks[i];
+    }
+
     // Restores entries into an empty index.
     void restore(const std::vector<Entry>& live, const std::vector<std::vector<int64_t>>& clicks) {
         std::vector<Agenda::Item> items[4];
@@ -176,7 +204,7 @@ class JoinIndex {
             Entry& e = entries_[id];
             e = live[i];
             if (e.state == kWaiting) e.clicks = NO_ROW;
-            for (int64_t ts : clicks[i]) add_click(e, ts);
+            for (int64_t ts : clicks[i]) add_click(e, ts, NO_AMOUNT);
             bytes[share(e.state)] += size_of(e);
             const bool waits = share(e.state) == kPending;
             items[e.state].push_back({waits ? e.deadline : later(e.deadline, dedup_), e.serial, id});
@@ -218,7 +246,9 @@ class JoinIndex {
                 const Label label = e.clicked == kInWindow    ? kFinalPositive
                                     : e.clicked == kAfterWait ? kFinalLate
                                                               : kFinalNegative;
-                out.push_back({e.slot, label == kFinalNegative ? -1 : e.click_ts, e.deadline, label});
+                const bool none = label == kFinalNegative;
+                out.push_back({e.slot, none ? -1 : e.click_ts, e.deadline, none ? NO_AMOUNT : amount_of(item.entry),
+                               uint8_t(label)});
             }
             close(item);
         }
@@ -297,7 +327,11 @@ class JoinIndex {
             const int64_t at = clicks_[c].ts;
             first = std::min(first, at);
             if (!inside(at, ts)) continue;
-            e.click_ts = e.clicked == kNo ? at : std::min(e.click_ts, at);
+            // The newest comes first: of equal times the one that came first counts.
+            if (e.clicked == kNo || at <= e.click_ts) {
+                e.click_ts = at;
+                if (with_amounts_) set_amount(id, click_amounts_[c]);
+            }
             e.clicked = kInWindow;
         }
         if (met && e.clicked == kNo) {
@@ -318,14 +352,14 @@ class JoinIndex {
         return kAccepted;
     }
 
-    Status click(int64_t key, int64_t ts, int64_t wm) {
+    Status click(int64_t key, int64_t ts, int64_t wm, double amount) {
         uint32_t id = find_row(index_.view(), key);
         if (id == NO_ROW || entries_[id].state == kWaiting) {
             const bool first = id == NO_ROW;
             if (!has_room(kWaiting, first ? ENTRY_BYTES + CLICK_BYTES : CLICK_BYTES)) return kFull;
             if (first) id = create(key);
             Entry& e = entries_[id];
-            add_click(e, ts);
+            add_click(e, ts, amount);
             bytes[kWaiting] += first ? ENTRY_BYTES + CLICK_BYTES : CLICK_BYTES;
             if (!first) return kDuplicate;  // repeated clicks wait no longer than the first
             e.serial = next_serial++;
@@ -346,12 +380,13 @@ class JoinIndex {
         matched += in_window;
         behind += in_window && ts < e.ts;
         e.click_ts = ts;
+        set_amount(id, amount);
         e.clicked = in_window ? kInWindow : kTooLate;
         if (e.state == kReleased) touch(id);
         if (!in_window) return kLate;  // another click may still label it while its window is open
         if (e.state == kPending) return kAccepted;
         e.clicked = kAfterWait;
-        out.push_back({e.slot, ts, wm, kLatePositive});
+        out.push_back({e.slot, ts, wm, amount, kLatePositive});
         return kDelayed;
     }
 
@@ -371,7 +406,15 @@ class JoinIndex {
             free_.pop_back();
         }
         entries_[id] = {key, 0, 0, -1, -1, 0, NO_ROW, kWaiting, kNo};
+        set_amount(id, NO_AMOUNT);
         return id;
+    }
+
+    double amount_of(uint32_t id) const { return with_amounts_ ? amounts_[id] : NO_AMOUNT; }
+    void set_amount(uint32_t id, double amount) {
+        if (!with_amounts_) return;
+        if (amounts_.size() <= id) amounts_.resize(id + 1, NO_AMOUNT);
+        amounts_[id] = amount;
     }
 
     void forget(uint32_t id) {
@@ -381,7 +424,7 @@ class JoinIndex {
         free_.push_back(id);
     }
 
-    void add_click(Entry& e, int64_t ts) {
+    void add_click(Entry& e, int64_t ts, double amount) {
         uint32_t id = uint32_t(clicks_.size());
         if (free_clicks_.empty()) {
             clicks_.emplace_back();
@@ -390,6 +433,10 @@ class JoinIndex {
             free_clicks_.pop_back();
         }
         clicks_[id] = {ts, e.clicks};
+        if (with_amounts_) {
+            if (click_amounts_.size() <= id) click_amounts_.resize(id + 1);
+            click_amounts_[id] = amount;
+        }
         e.clicks = id;
     }
 
@@ -400,10 +447,11 @@ class JoinIndex {
 
     const int64_t window_, wait_, dedup_, slack_;
     const int64_t room_[3];  // bytes, by share
-    const bool finals_;
+    const bool finals_, with_amounts_;
     Index index_{0};
     std::vector<Entry> entries_;
     std::vector<Click> clicks_;
+    std::vector<double> amounts_, click_amounts_;  // beside entries_ and clicks_
     std::vector<uint32_t> free_, free_clicks_;
     std::vector<Touch> touches_;
     size_t touches_room_ = 1024, next_ahead_ = 0;

@@ -14,6 +14,7 @@ from livectr.kernels.stream.known import COLUMNS, Columns, Places, with_known
 
 I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
+F64 = npt.NDArray[np.float64]
 
 IMPRESSION, CLICK = 0, 1
 ACCEPTED, DUPLICATE, LATE, UNMATCHED, OUTSIDE, FULL, DELAYED = 0, 1, 2, 3, 4, 5, 6
@@ -29,6 +30,7 @@ MAX_BYTES = 1 << 30
 KEPT_AHEAD = 4096
 COUNTERS = 11
 
+AMOUNT, WAITING_AMOUNT = "amount", "waiting_amount"
 _FIELDS = ("key", "ts", "deadline", "slot", "click_ts", "serial", "bytes")
 _FLAGS = ("state", "clicked")
 
@@ -122,6 +124,7 @@ class JoinIndex:
         wait_ms: time after which an impression leaves; None: the window.
         finals: release impressions once more when their windows end; only with a shorter wait.
         slack_ms: time by which the clock of a click may be behind that of its impression.
+        amounts: clicks carry numbers, such as the amount of an order.
         max_bytes: maximum of all state: a half for waiting impressions, a quarter for waiting clicks, a
             quarter for keys that are still known.
     """
@@ -134,6 +137,7 @@ class JoinIndex:
         wait_ms: int | None = None,
         finals: bool = False,
         slack_ms: int = 0,
+        amounts: bool = False,
         max_bytes: int = MAX_BYTES,
     ) -> None:
         wait_ms = label_window_ms if wait_ms is None else wait_ms
@@ -142,15 +146,18 @@ class JoinIndex:
         if finals and wait_ms == label_window_ms:
             raise ValueError("without a shorter wait every label is final")
         self._calls = _library()
+        self._amounts = amounts
         self._handle = self._calls.join_new(
-            label_window_ms, wait_ms, dedup_window_ms, slack_ms, max_bytes, finals
+            label_window_ms, wait_ms, dedup_window_ms, slack_ms, max_bytes, finals, amounts
         )
 
     def __del__(self) -> None:
         if handle := getattr(self, "_handle", None):
             self._calls.join_free(handle)
 
-    def push(self, kind: U8, key: I64, ts: I64, wm: I64, size: I64 | None = None) -> Pushed:
+    def push(
+        self, kind: U8, key: I64, ts: I64, wm: I64, size: I64 | None = None, amount: F64 | None = None
+    ) -> Pushed:
         """Feeds n events in sequence. The watermark must not fall, within a call or between calls.
 
         Args:
@@ -159,14 +166,17 @@ class JoinIndex:
             ts: int64[n], event times in ms.
             wm: int64[n], watermarks in ms.
             size: int64[m], bytes of the columns of each of the m impressions; None: 0.
+            amount: float64[n - m], numbers of the clicks, NaN for none; None: an index without `amounts`.
         """
         n = len(kind)
         impressions = n - int(np.count_nonzero(kind))
         size = np.zeros(impressions, np.int64) if size is None else size
         if not n == len(key) == len(ts) == len(wm) or len(size) != impressions:
             raise ValueError("kind, key, ts and wm differ in length, or size and the impressions")
+        if (amount is not None) != self._amounts or (amount is not None and len(amount) != n - impressions):
+            raise ValueError("an index with amounts takes the amount of each click, and no other does")
         status, slot, seen = np.empty(n, np.uint8), np.empty(n, np.int64), np.empty(n, np.int64)
-        self._calls.join_push(self._handle, n, kind, key, ts, wm, size, status, slot, seen)
+        self._calls.join_push(self._handle, n, kind, key, ts, wm, size, _at(amount), status, slot, seen)
         return Pushed(status, slot, seen)
 
     def release(self, wm: int) -> Released:
@@ -174,10 +184,19 @@ class JoinIndex:
 
         Successive calls give one sequence by (deadline, slot).
         """
+        return self.release_with_amounts(wm)[0]
+
+    def release_with_amounts(self, wm: int) -> tuple[Released, F64]:
+        """Rows of `release`, and amounts float64[m] of their clicks; NaN without a click, or without amounts.
+
+        The amount is that of the click that labels the impression: of those before the impression the first
+        in event time, else the first that comes.
+        """
         m = self._calls.join_advance(self._handle, wm)
         out = Released(*(np.empty(m, dtype) for dtype in (np.int64, np.uint8, np.int64, np.int64)))
-        self._calls.join_drain(self._handle, *out)
-        return out
+        amount = np.full(m, np.nan)
+        self._calls.join_drain(self._handle, *out, _at(amount if self._amounts else None))
+        return out, amount
 
     @property
     def counts(self) -> Counts:
@@ -203,7 +222,7 @@ class JoinIndex:
             Of n keys: key, ts, deadline, slot, click_ts, serial (order of the last change), bytes int64[n];
             state (WAITING, PENDING or PROVISIONAL) and clicked uint8[n]; clicks int32[n]: the number of each
             key's entries in `waiting` int64[…], the times of clicks that wait for an impression. And counters
-            int64[COUNTERS].
+            int64[COUNTERS]. With amounts: `amount` float64[n], and `waiting_amount` float64[…].
         """
         return {**self._selected(True, Places()), "counters": self._counters()}
 
@@ -229,10 +248,14 @@ class JoinIndex:
         n, clicks = (int(size) for size in sizes)
         fields, flags = np.empty((len(_FIELDS), n), np.int64), np.empty((len(_FLAGS), n), np.uint8)
         counts, waiting = np.empty(n, np.int32), np.empty(clicks, np.int64)
+        amounts: dict[str, npt.NDArray[Any]] = {}
+        if self._amounts and open:
+            amounts = {AMOUNT: np.empty(n), WAITING_AMOUNT: np.empty(clicks)}
+            self._calls.join_amounts(self._handle, *map(_at, amounts.values()))
         self._calls.join_export(self._handle, n, fields, flags, counts, waiting)
         named: dict[str, npt.NDArray[Any]] = dict(zip(_FIELDS, fields, strict=True))
         named |= zip(_FLAGS, flags, strict=True)
-        return {**named, "clicks": counts, "waiting": waiting}
+        return {**named, "clicks": counts, "waiting": waiting, **amounts}
 
     def restore(self, state: Columns, known: Columns) -> None:
         """Restores the state that another index exported; this index must be new.
@@ -241,6 +264,9 @@ class JoinIndex:
             state: from `export`.
             known: from `known`, of the same moment, or parts of several moments (`kernels.stream.known`).
         """
+        amounts = {name: state[name] for name in (AMOUNT, WAITING_AMOUNT) if name in state}
+        open_key, open_clicks = state["key"], state["clicks"]
+        state = {name: values for name, values in state.items() if name not in amounts}
         state = with_known(state, known)
         fields = np.stack([state[name] for name in _FIELDS]).astype(np.int64)
         flags = np.stack([state[name] for name in _FLAGS]).astype(np.uint8)
@@ -249,11 +275,22 @@ class JoinIndex:
         self._calls.join_restore(
             self._handle, len(state["clicks"]), fields, flags, state["clicks"], state["waiting"], counters
         )
+        if amounts and self._amounts:
+            self._calls.join_restore_amounts(
+                self._handle, len(open_key), open_key, open_clicks, *map(_at, amounts.values())
+            )
 
     def _counters(self) -> I64:
         counters = np.empty(COUNTERS, np.int64)
         self._calls.join_counters(self._handle, counters)
         return counters
+
+
+def _at(amounts: F64 | None) -> int | None:
+    """Address of contiguous amounts."""
+    if amounts is None:
+        return None
+    return int(amounts.ctypes.data)
 
 
 @functools.cache
@@ -262,12 +299,14 @@ def _library() -> ctypes.CDLL:
     i64 = np.ctypeslib.ndpointer(np.int64, flags="C")
     i32 = np.ctypeslib.ndpointer(np.int32, flags="C")
     u8 = np.ctypeslib.ndpointer(np.uint8, flags="C")
-    handle, number = ctypes.c_void_p, ctypes.c_int64
-    library.join_new.restype, library.join_new.argtypes = handle, [number] * 6
+    handle, number, amounts = ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p
+    library.join_new.restype, library.join_new.argtypes = handle, [number] * 7
     library.join_free.argtypes = [handle]
-    library.join_push.argtypes = [handle, number, u8, i64, i64, i64, i64, u8, i64, i64]
+    library.join_push.argtypes = [handle, number, u8, i64, i64, i64, i64, amounts, u8, i64, i64]
     library.join_advance.restype, library.join_advance.argtypes = number, [handle, number]
-    library.join_drain.argtypes = [handle, i64, u8, i64, i64]
+    library.join_drain.argtypes = [handle, i64, u8, i64, i64, amounts]
+    library.join_amounts.argtypes = [handle, amounts, amounts]
+    library.join_restore_amounts.argtypes = [handle, number, i64, i32, amounts, amounts]
     library.join_counters.argtypes = [handle, i64]
     library.join_ahead.restype, library.join_ahead.argtypes = number, [handle, i64]
     library.join_places.argtypes = [handle, i64]

@@ -6,14 +6,14 @@
 extern "C" {
 
 void* join_new(int64_t window_ms, int64_t wait_ms, int64_t dedup_ms, int64_t slack_ms, int64_t max_bytes,
-               int64_t finals) {
-    return new JoinIndex(window_ms, wait_ms, dedup_ms, slack_ms, max_bytes, finals != 0);
+               int64_t finals, int64_t amounts) {
+    return new JoinIndex(window_ms, wait_ms, dedup_ms, slack_ms, max_bytes, finals != 0, amounts != 0);
 }
 void join_free(void* join) { delete static_cast<JoinIndex*>(join); }
 
 void join_push(void* join, int64_t n, const uint8_t* kind, const int64_t* key, const int64_t* ts, const int64_t* wm,
-               const int64_t* size, uint8_t* status, int64_t* slot, int64_t* seen) {
-    static_cast<JoinIndex*>(join)->push(n, kind, key, ts, wm, size, status, slot, seen);
+               const int64_t* size, const double* amount, uint8_t* status, int64_t* slot, int64_t* seen) {
+    static_cast<JoinIndex*>(join)->push(n, kind, key, ts, wm, size, amount, status, slot, seen);
 }
 
 // Number of rows that `join_drain` then writes.
@@ -23,13 +23,15 @@ int64_t join_advance(void* join, int64_t wm) {
     return int64_t(index->out.size());
 }
 
-void join_drain(void* join, int64_t* slot, uint8_t* label, int64_t* click_ts, int64_t* deadline) {
+// amount: null without amounts.
+void join_drain(void* join, int64_t* slot, uint8_t* label, int64_t* click_ts, int64_t* deadline, double* amount) {
     auto* index = static_cast<JoinIndex*>(join);
     for (const auto& r : index->out) {
         *slot++ = r.slot;
         *label++ = r.label;
         *click_ts++ = r.click_ts;
         *deadline++ = r.deadline;
+        if (amount) *amount++ = r.amount;
     }
     index->out.clear();
 }
@@ -93,6 +95,23 @@ void join_export(void* join, int64_t n, int64_t* fields, uint8_t* flags, int32_t
         waiting = std::copy(ts.begin(), ts.end(), waiting);
     }
     index->selected = {};
+}
+
+// Amounts of the selected entries, before `join_export`: f64[n], and those of the waiting clicks.
+void join_amounts(void* join, double* amounts, double* waiting) {
+    auto* index = static_cast<JoinIndex*>(join);
+    for (const auto& e : index->selected) {
+        *amounts++ = index->amount_of(e);
+        const auto found = index->waiting_amounts(e);
+        waiting = std::copy(found.begin(), found.end(), waiting);
+    }
+}
+
+// After `join_restore`.
+void join_restore_amounts(void* join, int64_t n, const int64_t* keys, const int32_t* clicks, const double* amounts,
+                          const double* waiting) {
+    for (int64_t i = 0; i < n; waiting += clicks[i++])
+        static_cast<JoinIndex*>(join)->restore_amounts(keys[i], amounts[i], waiting, clicks[i]);
 }
 
 void join_restore(void* join, int64_t n, const int64_t* fields, const uint8_t* flags, const int32_t* clicks,

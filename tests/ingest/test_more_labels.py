@@ -14,13 +14,15 @@ from hypothesis import strategies as st
 
 from livectr.ingest.join.label_kind import LEAST_DEDUP_MS
 from livectr.ingest.join.state import SourceState
+from livectr.ingest.join.window_join import WindowJoin
 from livectr.ingest.language.event_times import EventTime
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.language.labels import labels_of
 from livectr.ingest.language.streams import CLOCK_SLACK_MS, Label, Stream
 from livectr.ingest.language.targets import Target
 from livectr.ingest.pipeline import Pipeline
-from livectr.kernels.stream.join import ACCEPTED, CLICK, FINAL_NEGATIVE, IMPRESSION
+from livectr.kernels.stream.join import ACCEPTED, CLICK, FINAL_NEGATIVE, IMPRESSION, JoinIndex
+from livectr.kernels.stream.known import COLUMNS
 from livectr.models import LR
 from tests.ingest.joined_logs import (
     LATEST_MS,
@@ -223,3 +225,29 @@ def replace_topic(stream: Stream, topic: str) -> Stream:
     """The stream in another topic."""
     time = EventTime("ts", max_ahead=LATEST_MS)
     return Stream(topic, key=stream.key, time=time, columns=stream.columns)
+
+
+def test_amounts_of_impressions_and_of_events_that_wait_are_restored() -> None:
+    """Key 1 has two events that wait, the later one first; key 2 an impression with its event."""
+    schema = pa.schema([("id", pa.int64())])
+
+    def begin() -> WindowJoin:
+        return WindowJoin(JoinIndex(100, 1_000, slack_ms=50, amounts=True), 100, schema)
+
+    def push(join: WindowJoin, kind: list[int], key: list[int], ts: list[int], amount: list[float]) -> None:
+        shown = [(k, t) for what, k, t in zip(kind, key, ts, strict=True) if what == IMPRESSION]
+        mark = np.full(len(ts), 200)
+        join.index.push(np.array(kind, np.uint8), np.array(key), np.array(ts), mark, amount=np.array(amount))
+        rows = pa.RecordBatch.from_pylist([{"id": k} for k, _ in shown], schema=schema)
+        join.keep(rows, np.array([t for _, t in shown], np.int64), mark[: len(shown)])
+
+    first, second = begin(), begin()
+    push(first, [CLICK, CLICK, IMPRESSION, CLICK], [1, 1, 2, 2], [220, 210, 200, 205], [4.0, 2.5, 7.0])
+    counters, tables = first.export()
+    known = {name: np.empty(0, kind) for name, kind in COLUMNS.items()}
+    second.restore(counters, tables, known)
+    assert str(second.export()[1]) == str(tables)  # NaN is an amount, too
+    push(second, [IMPRESSION, CLICK], [1, 2], [200, 206], [9.0])
+    rows, label, _, amount = second.release(1_000)
+    assert rows.column("id").to_pylist() == [2, 1]
+    assert label.tolist() == [1, 1] and amount.tolist() == [7.0, 2.5]

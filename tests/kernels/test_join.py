@@ -47,28 +47,45 @@ def run(
     finals: bool = False,
     slack: int = 0,
     resume: bool = False,
+    amounts: list[tuple[int, float]] | None = None,
 ) -> Outcome:
-    out = Outcome()
-    join = JoinIndex(WINDOW, DEDUP, wait_ms=wait, finals=finals, slack_ms=slack)
-    wm = 0
+    """Outcome of a join; `amounts` gets times and amounts of the clicks that label what leaves.
+
+    The amount of a click is the number of its event, so that it says which one it is.
+    """
+    out, told = Outcome(), amounts is not None
+
+    def begin() -> JoinIndex:
+        return JoinIndex(WINDOW, DEDUP, wait_ms=wait, finals=finals, slack_ms=slack, amounts=told)
+
+    def release(wm: int) -> None:
+        released, amount = join.release_with_amounts(wm)
+        out.released += zip(*(column.tolist() for column in released), strict=True)
+        assert (np.isnan(amount) == (released.click_ts < 0)).all() or not told
+        if amounts is not None:
+            of_clicks = zip(released.click_ts.tolist(), amount.tolist(), strict=True)
+            amounts.extend(row for row in of_clicks if row[0] >= 0)
+
+    join, wm, number = begin(), 0, 0
     for chunk in chunks(events, cuts):
         kind, key, ts = (np.array([event[i] for event in chunk], np.int64) for i in range(3))
         marks = np.maximum.accumulate(np.concatenate(([wm], ts)))[1:]
         wm = int(marks[-1]) if len(marks) else wm
-        pushed = join.push(kind.astype(np.uint8), key, ts, marks)
+        numbers = np.arange(number, number := number + len(kind), dtype=np.float64)[kind == CLICK]
+        pushed = join.push(kind.astype(np.uint8), key, ts, marks, amount=numbers if told else None)
         out.status += pushed.status.tolist()
         out.slot += pushed.slot.tolist()
         out.seen += pushed.seen.tolist()
-        out.released += zip(*(column.tolist() for column in join.release(wm)), strict=True)
+        release(wm)
         if resume:
             out.ahead += join.ahead_ms.tolist()
             state, known = join.export(), join.known()
-            join = JoinIndex(WINDOW, DEDUP, wait_ms=wait, finals=finals, slack_ms=slack)
+            join = begin()
             join.restore(state, known)
             again, known_again = join.export(), join.known()
-            assert all(np.array_equal(state[name], again[name]) for name in state)
+            assert all(np.array_equal(state[name], again[name], equal_nan=True) for name in state)
             assert all(np.array_equal(known[name], known_again[name]) for name in known)
-    out.released += zip(*(column.tolist() for column in join.release(END)), strict=True)
+    release(END)
     assert join.counts.pending == join.counts.waiting == 0
     out.unmatched, out.matched, out.behind = join.counts.unmatched, join.counts.matched, join.counts.behind
     out.ahead += join.ahead_ms.tolist()
@@ -97,6 +114,14 @@ def test_equals_a_brute_force_join_in_any_chunking(
     assert run(events, wait=wait, finals=finals, slack=slack) == expected
     assert run(events, cuts, wait=wait, finals=finals, slack=slack) == expected
     assert run(events, cuts, wait=wait, finals=finals, slack=slack, resume=True) == expected
+    whole: list[tuple[int, float]] = []
+    assert run(events, wait=wait, finals=finals, slack=slack, amounts=whole) == expected
+    for click_ts, number in whole:
+        kind, _, ts = events[int(number)]
+        assert (kind, ts) == (CLICK, click_ts)
+    again: list[tuple[int, float]] = []
+    run(events, cuts, wait=wait, finals=finals, slack=slack, resume=True, amounts=again)
+    assert again == whole
 
 
 @examples(200)
@@ -288,3 +313,13 @@ def test_a_flood_of_clicks_leaves_impressions_their_room() -> None:
     assert feed(join, [(CLICK, i, 12) for i in range(20)], [12] * 20) == [ACCEPTED] * 20
     assert join.release(40).label.tolist() == [1] * 20
     assert join.counts.forgotten == 10 and join.counts.bytes <= 40 * ENTRY_BYTES
+
+
+def test_of_clicks_at_the_same_time_the_first_has_the_amount() -> None:
+    join = JoinIndex(WINDOW, DEDUP, amounts=True)
+    kinds, keys = np.array([CLICK] * 3 + [IMPRESSION, CLICK], np.uint8), np.full(5, 7)
+    ts = np.array([12, 11, 11, 11, 13])
+    join.push(kinds, keys, ts, np.full(5, 12), amount=np.array([1.0, 2.5, 3.0, 4.0]))
+    assert join.release_with_amounts(END)[1].tolist() == [2.5]
+    with pytest.raises(ValueError, match="takes the amount of each click"):
+        join.push(kinds, keys, ts, np.full(5, 12))

@@ -27,9 +27,9 @@ def shop(rank: ModelConfig | None = None, *, late: Delayed = "wait", **changes: 
     """Clicks within 20 s; carts, which need no click, within 5; orders after clicks within 200."""
     columns = dict(user="int64", id="int64", ts="int64")
     shown = Stream("shown", key="user", time="ts", columns=columns | dict(ad="int64", place="int64"))
-    clicks, carts, orders = (
-        Stream(name, key="user", time="ts", columns=columns) for name in ("clicks", "carts", "orders")
-    )
+    clicks = Stream("clicks", key="user", time="ts", columns=columns)
+    carts = Stream("carts", key="user", time="ts", columns=columns | dict(amount="int32"))
+    orders = Stream("orders", key="user", time="ts", columns=columns | dict(amount="float64"))
     labels = [
         Label("cart", carts, window=WINDOWS["cart"]),
         Label(
@@ -45,15 +45,16 @@ def shop(rank: ModelConfig | None = None, *, late: Delayed = "wait", **changes: 
 
 
 def placed_shop(rank: ModelConfig | None = None) -> Pipeline:
-    """The shop with all that goes with labels: late orders, the bias of the place, values and counters.
+    """The shop with all that goes with labels: late orders, the bias of the place, amounts and counters.
 
     The place is a feature as well.
     """
     whole = shop(rank, late="es_dfm")
     log = whole.log
+    carts, orders = (label.stream for label in log.more_labels)
     targets = [
-        Target("cart", value=log.ad % 3, values="ziln"),
-        Target("order", after="click", value=log.ad * 0.5 + log.place + 1),
+        Target("cart", value=carts.amount % 3, values="ziln"),
+        Target("order", after="click", value=orders.amount * 0.5 + log.place),
     ]
     ads = counts(log, by="ad", over=("20s", "2m"))
     return replace(
@@ -86,13 +87,20 @@ def shop_log(rows: int) -> dict[str, Rows]:
         found = [
             dict(user=int(user[i]), id=i, ts=int(ts[i] + delay[i])) for i in np.flatnonzero(events).tolist()
         ]
+        if topic != "clicks":
+            found = [row | dict(amount=int(ad[row["id"]]) + 2 + row["id"] % 7) for row in found]
         log[topic] = sorted(found, key=lambda row: row["ts"])
     return log
 
 
 def write_shop(root: Path, rows: int) -> str:
     """Write the log by user; returns the URL of the source."""
-    for topic, events in shop_log(rows).items():
+    return write_log(root, shop_log(rows))
+
+
+def write_log(root: Path, log: dict[str, Rows]) -> str:
+    """Write rows by topic and user; returns the URL of the source."""
+    for topic, events in log.items():
         (root / topic).mkdir(parents=True)
         for p in range(PARTITIONS):
             lines = [json.dumps(row) + "\n" for row in events if row["user"] % PARTITIONS == p]

@@ -19,6 +19,8 @@ from livectr.check.rules import DOUBTFUL, WRONG, findings
 from livectr.check.sample import read_sample
 from livectr.cli import main
 from livectr.ingest.join import arrivals
+from livectr.ingest.language.delays import Delayed
+from livectr.ingest.language.labels import labels_of
 from livectr.ingest.language.streams import Label, Stream, label_join
 from livectr.ingest.language.targets import Target
 from livectr.ingest.materialized.features import MaterializedFeatures
@@ -31,9 +33,10 @@ from livectr.trainer.quality.predictions import UNKNOWN, quality_of, read_predic
 from livectr.trainer.run import TrainOptions, train
 from livectr.trainer.stream.batcher import Batcher, Round
 from livectr.trainer.stream.header import Flags
+from tests.ingest.counted_log import read
 from tests.ranks import Processes
 from tests.trainer.kills import OPTIONS, kill_group, kill_one_rank, kill_somewhere
-from tests.trainer.label_kinds_once import WINDOWS, placed_shop, shop, shop_log, write_shop
+from tests.trainer.label_kinds_once import WINDOWS, placed_shop, shop, shop_log, write_log, write_shop
 from tests.trainer.processes import finish
 from tests.trainer.run_result import Result, assert_same
 
@@ -91,6 +94,45 @@ def test_a_label_is_scored_before_it_is_learned_and_no_sooner_than_known() -> No
         for column in ROLES.values()
     }
     assert all(of["rank.cart.label"][i] < of["label"][i] < of["rank.order.label"][i] for i in of["label"])
+
+
+@pytest.mark.parametrize("late", ["wait", "fnw"])
+def test_an_amount_is_that_of_the_first_event_in_the_window(tmp_path: Path, late: Delayed) -> None:
+    """Carts come with clicks, in one row; an event again, with another amount, changes nothing."""
+    whole = shop(late=late)
+    cart, order = whole.log.more_labels
+    cart = replace(cart, window=WINDOWS["click"])
+    targets = [
+        Target("cart", value=cart.stream.amount, values="ziln"),
+        Target("order", value=order.stream.amount),
+    ]
+    pipeline = replace(whole, log=replace(whole.log, more_labels=(cart, order)), targets=targets)
+    log = shop_log(1_500)
+    for topic in ("carts", "orders"):
+        again = [row | dict(ts=row["ts"] + 40, amount=row["amount"] + 90) for row in log[topic][::3]]
+        log[topic] = sorted(log[topic] + again, key=lambda row: row["ts"])
+    shown = {row["id"]: row["ts"] for row in log["shown"]}
+    found = {topic: dict[int, set[float | None]]() for topic in ("carts", "orders")}
+    batches = read(pipeline.learned, write_log(tmp_path, log), [7, 64])
+    for batch in batches:
+        assert batch.words is not None
+        labels = labels_of(batch.words, 2)
+        for bit, topic in enumerate(found):
+            values = batch.columns.column(f"{topic}.amount").to_pylist()
+            assert all(
+                (value is not None) == (came == 1) for value, came in zip(values, labels[:, bit], strict=True)
+            )
+            for id, value in zip(batch.instance.tolist(), values, strict=True):
+                found[topic].setdefault(id, set()).add(value)
+    for topic, window in (("carts", WINDOWS["click"]), ("orders", WINDOWS["order"])):
+        want = dict[int, float]()
+        for row in log[topic]:
+            if row["ts"] <= shown[row["id"]] + window:
+                want.setdefault(row["id"], row["amount"])
+        assert len(want) > 50
+        assert {id: values - {None} for id, values in found[topic].items() if values - {None}} == {
+            id: {value} for id, value in want.items()
+        }
 
 
 def test_ranks_that_are_killed_end_as_one_that_was_not(tmp_path: Path) -> None:
@@ -225,3 +267,27 @@ def test_what_does_not_go_with_labels_is_refused(tmp_path: Path) -> None:
         label_join(shown, clicks, labels=[Label("cart", timeless, window="1s")], **join)
     with pytest.raises(ConfigError, match="Label: the name is 'click'"):
         Label("click", carts, window="1s")
+
+
+def test_a_value_reads_one_number_of_its_own_events() -> None:
+    whole = shop()
+    carts, orders = (label.stream for label in whole.log.more_labels)
+    cart, order = Target("cart", value=carts.amount), Target("order", value=orders.amount)
+    assert replace(whole, targets=[cart, order]).fingerprint != whole.fingerprint
+    for value, sentence in (
+        (carts.amount, "carts.amount is not known when an impression of shown is scored"),
+        (orders.amount + orders.user, "reads orders.amount and orders.user; the join keeps one column"),
+        (
+            Stream("orders", key="user", columns=dict(user="int64", amount="int32")).amount,
+            "comes from another declaration",
+        ),
+    ):
+        with pytest.raises(ConfigError, match=sentence):
+            replace(whole, targets=[cart, replace(order, value=value)])
+    log = shop_log(400)
+    log["orders"] = [
+        row | dict(amount=None if n % 2 else row["amount"]) for n, row in enumerate(log["orders"])
+    ]
+    run = livectr.train(replace(whole, targets=[cart, order]), log, threads=1, batch_size=64)
+    assert run.report.dead_letters == len(log["orders"]) // 2
+    assert run.report.values["order"]["examples"] == len(log["orders"]) - len(log["orders"]) // 2

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial, reduce
@@ -333,7 +333,7 @@ class Feed:
         left = ok[cut.sequence]
         rows = cut.sequence[left]
         if failed.any():
-            self._refuse(own, features.failed, wrong)
+            self._refuse(own, features.failed, wrong, () if values is None else values.wrong)
             self._source.set_aside(own, failed)
             features, label = features.take(np.flatnonzero(~failed)), label[~failed]
         instance, user, time_ms, item, marks, *observed = np.ascontiguousarray(known[rows].T)
@@ -394,26 +394,37 @@ class Feed:
                 values = self._values(own.columns, targets.words)
             return _Computed(extract(own, statistics), weights, targets, places, worths, values)
 
-    def _refuse(self, own: Examples, failed: Mask, wrong: Mapping[str, tuple[Reason, Mask]]) -> None:
+    def _refuse(
+        self,
+        own: Examples,
+        failed: Mask,
+        wrong: Mapping[str, tuple[Reason, Mask]],
+        valued: Collection[str],
+    ) -> None:
         """Write dead letters for own rows that cannot be learned.
 
         Args:
             own: rows.
             failed: could not be extracted.
             wrong: sentence → reason and rows.
+            valued: sentences among them on values of targets.
         """
         if failed.any():
             self._letters(own, failed, Reason.NOT_EXTRACTED, "a feature of an example has too many values")
         for sentence, (reason, found) in wrong.items():
             if (rows := found & ~failed).any():
-                self._letters(own, rows, reason, sentence)
+                self._letters(own, rows, reason, sentence, sentence in valued)
             failed = failed | rows
 
-    def _letters(self, own: Examples, rows: Mask, reason: Reason, complaint: str) -> None:
+    def _letters(
+        self, own: Examples, rows: Mask, reason: Reason, complaint: str, valued: bool = False
+    ) -> None:
         topic = self._source.pipeline.log.impressions.topic
         first = rows & ~own.late & ~own.final  # the others came before, and have their dead letter
         if count := int(np.count_nonzero(first)):
             self._dead_letters.rows.add(topic, 0, {complaint: count})
+        if valued:  # a value comes with its label: the impression was an example before
+            first |= rows & (own.label == FINAL_NEGATIVE)
         for row in np.flatnonzero(first).tolist():
             partition, instance = int(own.partition[row]), int(own.instance[row])
             values = own.columns.slice(row, 1).to_pylist()[0]

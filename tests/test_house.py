@@ -32,11 +32,11 @@ ORDER = {
     "kernels": "runtime keys operators extract row table tiers online gpu_table stream protobuf "
     "network request",
     "ingest": "limits metrics language operators plan pipeline chunks addresses extract dead_letters "
-    "decode sources join hints materialized common_features content",
+    "decode sources join hints materialized common_features content drift",
     "trainer": "telemetry step_settings warm_parts keep_rule ramp options process host_copies groups "
-    "feature_parts comm setup part counts placement content tables des finite checkpoint main_step learner "
-    "publish stream delayed position_bias quality carry holds progress parts commit_state change_marks "
-    "schedule commits stages unlearned build report run",
+    "feature_parts comm setup part drift counts placement content tables des finite checkpoint main_step "
+    "learner publish stream delayed position_bias quality carry holds progress parts commit_state "
+    "change_marks schedule commits stages unlearned build report run",
     "serving": "front errors status_details deadlines limits canary explore options tracing metrics calls "
     "reply pauses probes tls access connections version request served score native server roles sides "
     "describe workers app",

@@ -153,7 +153,7 @@ def build(
     bias = PositionBias.of(setup, step.models)
     values, late_labels = ValueQuality.of(setup), LateLabels.of(setup, roles)
     judges = items, labels, scales, quality, monitor, hedger, calibrator, contest, gate, record
-    some: list[Part | None] = [*judges, bias, values, late_labels, stream.watch]
+    some: list[Part | None] = [*judges, bias, values, late_labels, stream.watch, stream.drift]
     parts = [part for part in some if part is not None]
     if pipeline.worths is not None:
         parts.append(ValueTotals())

@@ -58,6 +58,8 @@ class CommitState:
             publish: begin a version, if one may be published.
         """
         source, progress, control = parts.stream.source, parts.progress, parts.control
+        if parts.stream.drift is not None:
+            parts.stream.drift.gather()
         boundary = Boundary.mark(parts.step, source, parts.unpublished)
         began_s = time.monotonic()
         wanted = checkpoint and parts.checkpoint is not None

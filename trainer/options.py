@@ -115,6 +115,14 @@ class TrainOptions(ProcessOptions):
     metrics_window_s: float = setting(
         3600.0, "event time of the window in which AUC and other measures are watched", LEARNING, above=0
     )
+    drift_window_s: float = setting(
+        86400.0,
+        "newest event time whose features are compared with those of the time before (0: no drift of "
+        "features is measured)",
+        LEARNING,
+        least=0,
+        see="operate.md#drift-of-features",
+    )
     warm_start: str | None = setting(
         None,
         "start a new run with parts of the model in the checkpoint directory of another run",
@@ -384,6 +392,10 @@ class TrainOptions(ProcessOptions):
             raise ConfigError("checkpoint_copy is for a checkpoint in S3 (s3://BUCKET/PREFIX); leave it out")
         if self.gpu_rows and self.device == "cpu":
             raise ConfigError(f"gpu_rows is {self.gpu_rows}, but device is cpu: set device to gpu")
+        if 0 < self.drift_window_s < 10:
+            raise ConfigError(
+                f"drift_window_s is {self.drift_window_s:g}, but must be at least 10, or 0: no drift"
+            )
         check_placement(self.placement, self.rank_memory)
         if self.dram_bytes is not None and self.spill is None:
             raise ConfigError("dram_bytes needs spill: name a folder on an SSD for the rows that do not fit")

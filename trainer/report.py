@@ -59,6 +59,8 @@ class Report:
         waiting: at the end of a log that may go on: impressions that the next run learns with their labels,
             since their window_ms has not passed, clicks that it reads again, and whether the impressions
             were learned (1), from which it goes back. {}: there are none.
+        drift: feature → population stability index of its newest `drift_window_s` against the time before, of
+            those with enough examples.
         rows: topic → rows that came, unusable rows, and the commonest complaint; of clicks also the share in
             another partition than their impression, and its cause.
         hints: likely mistakes in the data.
@@ -110,6 +112,7 @@ class Report:
     shadows: dict[str, dict[str, Any]] = field(default_factory=dict)
     stream: dict[str, Any] = field(default_factory=dict)
     waiting: dict[str, int] = field(default_factory=dict)
+    drift: dict[str, float] = field(default_factory=dict)
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
     hints: list[str] = field(default_factory=list)
     table_rows: dict[str, int] = field(default_factory=dict)

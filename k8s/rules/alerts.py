@@ -219,6 +219,14 @@ ALERTS = (
         "A shadow in {{ $labels.namespace }} orders ads better than the model that answers",
     ),
     Alert(
+        "FeatureDrifts",
+        "ticket",
+        "1h",
+        "{0} > 0.25",
+        ("max by (namespace, feature) (livectr_feature_drift_psi)",),
+        "The feature {{ $labels.feature }} in {{ $labels.namespace }} differs from the week before",
+    ),
+    Alert(
         "DeadLetters",
         "ticket",
         "30m",

@@ -66,7 +66,7 @@ def rich(logs: str, *, delayed: str | None) -> tuple[Pipeline, set[str]]:
         from livectr import Table, TablePolicy, counts, label_join
         from livectr.models import LR
     made = load_pipeline(ROOT / "examples" / "display_ads" / "pipeline.py")
-    kinds = {"tables", "dense", "source", "statistics", "items", "policies"}
+    kinds = {"tables", "dense", "source", "statistics", "items", "policies", "drift"}
     if delayed is None:
         policies = {
             "user": TablePolicy(admit_after=2, max_rows=300, evict="lfu"),

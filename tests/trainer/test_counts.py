@@ -1,4 +1,4 @@
-"""Counters in runs: the same on any number of ranks, and after kills."""
+"""Counters in runs, and counts of their features: the same on any number of ranks, and after kills."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from tests.trainer.processes import finish
 from tests.trainer.run_result import Result, assert_close, assert_same
 
 
-def counters(root: Path) -> dict[str, bytes]:
-    """Counters of the newest checkpoint."""
+def counters(root: Path, kind: str = "counters") -> dict[str, bytes]:
+    """Counters of the newest checkpoint, or the distributions of features ("drift")."""
     manifest = newest_manifest(root)
     assert manifest is not None
-    return {name: array.tobytes() for name, array in Restored(root, manifest).state("counters").items()}
+    return {name: array.tobytes() for name, array in Restored(root, manifest).state(kind).items()}
 
 
 def test_ranks_that_are_killed_end_as_one_that_was_not(tmp_path: Path) -> None:
     source = write_files(tmp_path / "logs", 1_500)
 
     def begin(world: int, name: str) -> Processes:
-        options = {**OPTIONS, "source": source, "checkpoint": str(tmp_path / name)}
+        options = {**OPTIONS, "source": source, "checkpoint": str(tmp_path / name), "drift_window_s": 10}
         return Processes(world, "tests.trainer.counts_once", [json.dumps(options)])
 
     finish(begin(1, "unbroken"))
@@ -51,6 +51,9 @@ def test_ranks_that_are_killed_end_as_one_that_was_not(tmp_path: Path) -> None:
     want = counters(tmp_path / "unbroken")
     assert len(want) == 10 and all(want.values())
     assert counters(tmp_path / "one") == want and counters(tmp_path / "two") == want
+    drift = counters(tmp_path / "unbroken", "drift")
+    assert drift["reference_counts"] and drift["counts"]
+    assert counters(tmp_path / "one", "drift") == drift and counters(tmp_path / "two", "drift") == drift
 
 
 def test_a_checkpoint_scores_a_log_and_rows_with_its_counters(tmp_path: Path) -> None:

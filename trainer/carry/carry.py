@@ -69,6 +69,7 @@ from livectr.trainer.delayed.heads import PREFIX
 from livectr.trainer.delayed.labels import head_models
 from livectr.trainer.des.biases import BIASES_TRAINED_KEY, SURE_KEY
 from livectr.trainer.des.from_zero import from_zero_state, saved_from_zero
+from livectr.trainer.drift.feature_drift import FeatureDrift
 from livectr.trainer.position_bias import PositionBias
 from livectr.trainer.quality.calibrator import Calibrator
 from livectr.trainer.quality.champion import CONTEST, champion_of
@@ -83,7 +84,7 @@ from livectr.trainer.tables.policies import Policies, State
 LOG = logging.getLogger(__name__)
 AS_THEY_ARE = (
     *("known", "histories", "rows", "items", "gate", Monitor.kind, CountersPart.kind),
-    *(PositionBias.kind, ValueQuality.kind),
+    *(PositionBias.kind, ValueQuality.kind, FeatureDrift.kind),
 )
 """Kinds of files that a changed pipeline reads as they are."""
 OF_EACH_MODEL = (FinalLabels.kind, LateLabels.kind, CONTEST, Calibrator.kind, Hedger.kind)

@@ -47,6 +47,7 @@ from livectr.ingest.language.labels import EARLY_LABEL, labels_of
 from livectr.kernels.stream.join import FINAL_NEGATIVE
 from livectr.models.losses import LATE
 from livectr.trainer.comm.control import Control
+from livectr.trainer.drift.feature_drift import FeatureDrift
 from livectr.trainer.stream import telemetry
 from livectr.trainer.stream.cut import Cut
 
@@ -196,6 +197,7 @@ class _Computed:
     places: Places | None
     worths: F32 | None
     values: TargetValues | None
+    codes: I64 | None
 
 
 @dataclass(frozen=True)
@@ -221,6 +223,7 @@ class Feed:
         worths: gives the worths of the value's labels; None: the pipeline has no value.
         places: gives the places of rows; None: not known.
         values: gives the values of targets; None: there are none.
+        drift: counts values of features; None: they are not counted.
 
     Attributes:
         statistics: of the plan, after the finished batches.
@@ -242,6 +245,7 @@ class Feed:
         worths: WorthExtractor | None = None,
         places: PlaceExtractor | None = None,
         values: ValueExtractor | None = None,
+        drift: FeatureDrift | None = None,
     ) -> None:
         if depth > 1 and statistics.nodes:
             raise ValueError("a batch is extracted with the statistics after the batch before it")
@@ -251,7 +255,7 @@ class Feed:
         self._control = control
         self._dead_letters = dead_letters
         self._segments, self._weights, self._targets = segments, weights, targets
-        self._worths, self._places, self._values = worths, places, values
+        self._worths, self._places, self._values, self._drift = worths, places, values, drift
         self._worker = ThreadPoolExecutor(depth, thread_name_prefix="extract")
         self._flights: deque[_Flight] = deque()
 
@@ -303,6 +307,8 @@ class Feed:
         features, weights, targets = computed.features, computed.weights, computed.targets
         places, worths, values = computed.places, computed.worths, computed.values
         own, cut = flight.own, flight.cut
+        if self._drift is not None and computed.codes is not None:
+            self._drift.add(computed.codes)
         label = np.where(own.late, np.float32(LATE), own.label)
         wrong: dict[str, tuple[Reason, Mask]] = {}
         for reason, found in (
@@ -392,7 +398,9 @@ class Feed:
             values = None
             if self._values is not None and targets is not None:
                 values = self._values(own.columns, targets.words)
-            return _Computed(extract(own, statistics), weights, targets, places, worths, values)
+            features = extract(own, statistics)
+            codes = None if self._drift is None else self._drift.codes(own, features)
+            return _Computed(features, weights, targets, places, worths, values, codes)
 
     def _refuse(
         self,

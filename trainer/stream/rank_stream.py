@@ -25,6 +25,7 @@ from livectr.trainer.checkpoint.lease import hold_newest
 from livectr.trainer.checkpoint.order_parts import ORDER, lines_of
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.checkpoint.warm_start import WarmStart
+from livectr.trainer.drift.feature_drift import FeatureDrift
 from livectr.trainer.setup import Setup
 from livectr.trainer.stream.data_watch import DataWatch
 from livectr.trainer.stream.extraction import Extraction
@@ -40,6 +41,7 @@ class RankStream:
 
     Attributes:
         follows: order log that decides the batches; None: the clock decides.
+        drift: of the features; None: it is not measured.
     """
 
     extraction: Extraction
@@ -48,6 +50,7 @@ class RankStream:
     source: ExampleSource
     watch: DataWatch
     feed: Feed
+    drift: FeatureDrift | None
 
     @staticmethod
     def open(
@@ -86,12 +89,14 @@ class RankStream:
         depth = extraction.depth
         field, weights = setup.pipeline.segment_field, setup.pipeline.example_weights
         worths = setup.pipeline.worths
+        drift = FeatureDrift.of(setup)
         feed = Feed(
             source,
             features,
             control,
             statistics=statistics,
             dead_letters=letters,
+            drift=drift,
             depth=depth,
             plain=extraction.examples.features,
             segments=partial(segments_of, field, Common.of(setup.pipeline)) if field is not None else None,
@@ -101,7 +106,7 @@ class RankStream:
             targets=TargetExtractor(setup.pipeline.targets) if setup.pipeline.targets else None,
             worths=WorthExtractor(worths, worths.plan, worths.labels) if worths is not None else None,
         )
-        return RankStream(extraction, letters, follows, source, watch, setup.closed(feed))
+        return RankStream(extraction, letters, follows, source, watch, setup.closed(feed), drift)
 
 
 def _dead_letters(setup: Setup) -> DeadLetters:

@@ -143,6 +143,19 @@ BOARD = Board(
             ],
         ),
         (
+            "Features",
+            [
+                lines(
+                    "Drift of features",
+                    "Population stability index of the newest day against the week before: below .1 little "
+                    "has moved. An alert fires above .25.",
+                    "none",
+                    ("max by (namespace, feature) (livectr_feature_drift_psi{@})", "{{feature}}"),
+                    most=0.25,
+                ),
+            ],
+        ),
+        (
             "Champion and challengers",
             [
                 lines(

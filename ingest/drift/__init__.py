@@ -1,0 +1,1 @@
+"""Distributions of features, and how far two of them are apart."""

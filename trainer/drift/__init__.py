@@ -1,0 +1,1 @@
+"""Drift of features while a run learns."""

@@ -141,6 +141,13 @@ CHECKS_FAILED = Sided(
 SWAP_SECONDS = Sided(
     Histogram, "livectr_version_swap_seconds", "From the notice of a version to its swap", ["role"]
 )
+FEATURE_SKEW = Sided(
+    Gauge,
+    "livectr_feature_skew_psi",
+    "Population stability index of a feature of served requests against that of examples of the same time; "
+    "NaN while there are too few.",
+    ["feature"],
+)
 REQUEST_SECONDS = SidedHistogram(
     "livectr_request_seconds",
     "Time in the server of one request, by its gRPC status",

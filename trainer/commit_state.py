@@ -58,8 +58,8 @@ class CommitState:
             publish: begin a version, if one may be published.
         """
         source, progress, control = parts.stream.source, parts.progress, parts.control
-        if parts.stream.drift is not None:
-            parts.stream.drift.gather()
+        if (drift := parts.stream.drift) is not None:
+            drift.gather()
         boundary = Boundary.mark(parts.step, source, parts.unpublished)
         began_s = time.monotonic()
         wanted = checkpoint and parts.checkpoint is not None
@@ -72,8 +72,9 @@ class CommitState:
             statistics, now_ms = parts.stream.feed.statistics, progress.event_ms
             maps = parts.calibrator.maps(champion) if parts.calibrator is not None else None
             weights = parts.hedger.weights if parts.hedger is not None and champion == "rank" else None
+            learned = drift.learned() if drift is not None else None
             snapshots = snapshots.at(
-                statistics, champion, maps, weights, now_ms=now_ms, first_ms=progress.first_ms
+                statistics, champion, maps, weights, learned, now_ms=now_ms, first_ms=progress.first_ms
             )
         return CommitState(
             steps=progress.steps,

@@ -59,6 +59,14 @@ class Counts:
         return Counts(*np.unique(codes, return_counts=True))
 
     @staticmethod
+    def summed(codes: I64, counts: I64) -> Counts:
+        """Counts int64[n] by codes int64[n], which may repeat and come in any order."""
+        found, place = np.unique(codes, return_inverse=True)
+        sums = np.zeros(len(found), np.int64)
+        np.add.at(sums, place, counts)
+        return Counts(found, sums)
+
+    @staticmethod
     def total(parts: list[Counts]) -> Counts:
         """Sum of counts, which are all int64 or all float64."""
         if not parts:

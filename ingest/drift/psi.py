@@ -52,7 +52,7 @@ def psi(reference: Counts, newest: Counts, rows: tuple[float, float], *, dense: 
     for side, found in zip(counts, (reference, newest), strict=True):
         side[np.searchsorted(bins, found.codes)] = found.counts
     shares = counts / counts.sum(axis=1, keepdims=True)
-    group = _quantiles(shares[0]) if dense else _common(bins, shares)
+    group = quantiles(shares[0]) if dense else _common(bins, shares)
     groups = int(group.max()) + 1
     if (groups - 1) * sum(1 / n for n in rows) > MOST_BIAS:
         return None
@@ -60,7 +60,7 @@ def psi(reference: Counts, newest: Counts, rows: tuple[float, float], *, dense: 
     return float(((q - p) * np.log(q / p)).sum())
 
 
-def _quantiles(p: F64) -> I64:
+def quantiles(p: F64) -> I64:
     """Groups of bins by the share of the reference below the middle of each, numbered from 0."""
     below = np.cumsum(p) - p / 2
     found: I64 = np.unique(

@@ -227,6 +227,14 @@ ALERTS = (
         "The feature {{ $labels.feature }} in {{ $labels.namespace }} differs from the week before",
     ),
     Alert(
+        "FeatureSkewed",
+        "ticket",
+        "1h",
+        "{0} > 0.25",
+        ("max by (namespace, feature) (livectr_feature_skew_psi)",),
+        "Requests in {{ $labels.namespace }} have other values of {{ $labels.feature }} than were learned",
+    ),
+    Alert(
         "DeadLetters",
         "ticket",
         "30m",

@@ -7,7 +7,8 @@
 //
 // The shape of a request is the part that each of its columns is in, and whether it has a single candidate: what is
 // shared by all rows, and so the order of the fields, depends on nothing else. Whatever is no plain hit is Python's: a
-// mistake, a pinned version that is not served, a side, an explanation, inline content, a row that must be read.
+// mistake, a pinned version that is not served, a side, an explanation, inline content, a row that must be read, and a
+// sample whose features are counted.
 #include "request/answer.hpp"
 #include "request/parse.hpp"
 #include "request/score.hpp"
@@ -100,6 +101,7 @@ struct PreparedWords {
     int64_t width;       // dense numbers of the selector's user
     int64_t most_items;  // that a request may name
     int64_t most_k;      // that it may want
+    int64_t every;       // one request of so many is Python's, by `Head::sample`; 0: none
 };
 
 // Numbers of what may be gone, for Python to drop.
@@ -231,6 +233,7 @@ class Answering {
         auto prepared = answers_.find(shape_of(parts, answers_.columns, head_.size == 1));
         if (!prepared || (head_.version && head_.version != uint64_t(prepared->words.version))) return false;
         if (prepared->words.needs_bids && !head_.bids_size) return false;
+        if (prepared->words.every && head_.sample % uint64_t(prepared->words.every) == 0) return false;
         parsed_at_ = SwapLock::seconds();
         if (parsed_at_ >= prepared->words.ends_at) return false;
         auto held = std::make_unique<Held>();

@@ -94,6 +94,7 @@ class Prepared:
         owners: what the state refers to.
         needs_bids: requests without bids are not answered.
         selecting: bounds of requests to a `Selector`.
+        every: one request of so many is not answered, by its `sample`; 0: none.
     """
 
     version: int
@@ -112,6 +113,7 @@ class Prepared:
     owners: object
     needs_bids: bool = False
     selecting: Selecting = Selecting(0, 0)
+    every: int = 0
 
 
 class _Prepared(ctypes.Structure):
@@ -124,7 +126,7 @@ class _Prepared(ctypes.Structure):
         *((name, ctypes.c_double) for name in ("ttl_s", "ends_at")),
         ("most_pairs", ctypes.c_int64),
         ("reply_fields", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("needs_bids", "width", "most_items", "most_k")),
+        *((name, ctypes.c_int64) for name in ("needs_bids", "width", "most_items", "most_k", "every")),
     )
 
 
@@ -193,6 +195,7 @@ class Answers:
             *(prepared.slots.handle, ctypes.addressof(prepared.features), prepared.live),
             *(prepared.ttl_s, prepared.ends_at, prepared.most_pairs, prepared.reply_fields),
             *(prepared.needs_bids, 0 if selector is None else selector.width, bounds.items, bounds.k),
+            prepared.every,
         )
         fields = np.array(prepared.fields, np.int32)
         done = _library().answers_prepare(

@@ -7,8 +7,12 @@
 //
 // The memory returns to the schema's pool when the caller and the last array that was handed over release it.
 #include "request/parse.hpp"
+#include "runtime/hash.cuh"
 
 namespace livectr::request {
+
+// Bytes of a request by which samples are chosen: its id and its context mostly come first.
+constexpr int64_t SAMPLED_BYTES = 256;
 
 class Parser {
   public:
@@ -233,6 +237,7 @@ void request_parse(const RequestParser* parser, const uint8_t* data, int64_t byt
         head->id_at = at(message.request_id), head->id_size = message.request_id.size;
         head->side_at = at(message.side), head->side_size = message.side.size;
         head->bid_column_at = at(message.bid_column), head->bid_column_size = message.bid_column.size;
+        head->sample = hash_bytes(data, std::min(bytes, SAMPLED_BYTES));
         head->version = message.version, head->explain = message.explain, head->contents = message.contents;
         head->top_k = message.top_k, head->prerank_k = message.prerank_k;
         head->size = request.size, head->time = request.time, head->timed = request.timed;

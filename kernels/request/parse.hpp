@@ -19,6 +19,7 @@ struct Head {
     const double* bids;  // of the candidates or items, 1 where the request has none; null: it has no candidates
     int64_t bids_size;   // bids that the request has
     Lent* memory;        // of all arrays, the caller's to drop; null after an error
+    uint64_t sample;     // hash of the first bytes: samples of requests are chosen by it
 };
 
 }  // namespace livectr::request

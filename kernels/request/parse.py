@@ -164,6 +164,7 @@ class _Head(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("context_columns", "candidate_columns", "bids")),
         ("bids_size", ctypes.c_int64),
         ("memory", ctypes.c_void_p),
+        ("sample", ctypes.c_uint64),
     )
 
 
@@ -202,6 +203,7 @@ class ParsedRequest:
             columns.
         bids_at: address of f64[size], bids of columns of candidates, or of named items; 0: there are none.
         bids_size: number of bids that the request has; 0: they are 1.
+        sample: hash of the first bytes, by which samples of requests are chosen.
     """
 
     __slots__ = (
@@ -214,6 +216,7 @@ class ParsedRequest:
             "parts",
             "raw",
             "request_id",
+            "sample",
             "side",
             "size",
             "time",
@@ -237,6 +240,7 @@ class ParsedRequest:
         self.columns_at: tuple[int, int] = (head.context_columns, head.candidate_columns)
         self.bids_at: int = head.bids or 0
         self.bids_size: int = head.bids_size
+        self.sample: int = head.sample
         self._context: dict[str, pa.Array] | None = None
         self._candidates: dict[str, pa.Array] | None = None
         self._items: ItemValues | None = None

@@ -61,6 +61,7 @@ class PlainScores:
         reply_fields: address of the numbers of the reply's fields.
         model: name of the version's model.
         message: class of the replies.
+        every: one request of so many is Python's, by its `sample`; 0: none.
     """
 
     snapshot: Snapshot | Selector
@@ -68,6 +69,7 @@ class PlainScores:
     reply_fields: int
     model: str
     message: type[pb.RankResponse] | type[pb.PreRankResponse]
+    every: int = 0
 
 
 class PlainRequests:
@@ -174,6 +176,7 @@ class PlainRequests:
                     owners=(parts, owners),
                     needs_bids=self._needs_bids,
                     selecting=self._selecting,
+                    every=found.every,
                 ),
             )
 

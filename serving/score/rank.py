@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from livectr.ingest.drift.learned import Learned
 from livectr.ingest.extract.sharing import SharedFeatures
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.network.reply import ReplyPacker, probabilities
@@ -44,6 +45,7 @@ from livectr.serving.score.one_call import Asking, score_candidates
 from livectr.serving.score.plain import PlainRequests, PlainScores
 from livectr.serving.score.plan_stages import PlanStages, Sources
 from livectr.serving.score.rank_scorer import RankScorer, rank_scorer
+from livectr.serving.score.skew import EVERY, FeatureSkew
 from livectr.serving.score.values import CandidateWorths, Valuer
 from livectr.serving.served.log import ServedLog
 from livectr.serving.served.record import Answer
@@ -165,6 +167,7 @@ class Ranker:
         self._revenues = Revenues(self._pack, metrics.SERVED_PCTR.bounds)
         self.served = ServedLog.of(pipeline, options)
         self.explorer = Explorer.of(options.explore_options)
+        self._skew = FeatureSkew(pipeline)
         self.plain: PlainRequests | None = None
         by_clicks = self.valuer is None or self.valuer.by_clicks
         here = self.served is not None or self.explorer is not None or tracing.TRACER is not None
@@ -190,12 +193,15 @@ class Ranker:
         query, explain = self._query(request), request.explain
         call.ends.append(("parse", time.perf_counter()))
         logged = self.served is not None and self.served.wants(request.request_id)
+        sampled = not explain and not request.version and request.sample % EVERY == 0
+        learned: Learned | None = None
         explorer = self.explorer if request.request_id else None
 
         worths: CandidateWorths | None = None
 
         def answer(lookup: VersionLookup) -> tuple[RankScores, Any]:
-            nonlocal worths
+            nonlocal worths, learned
+            learned = rank_scorer(lookup.version).learned if sampled else None
             if self.valuer is not None:
                 worths = self.valuer.of_request(request, query.columns)
             if explain:
@@ -204,7 +210,8 @@ class Ranker:
                 bids = request.bids_at if worths is None else worths.bids_at
                 if explorer is not None:
                     bids = 0  # the order is not that of the packed reply
-                scores = self.scores(lookup, query, call, bids, logged=logged)
+                counted = learned is not None
+                scores = self.scores(lookup, query, call, bids, logged=logged or counted)
             if not explain:
                 return scores, None
             best = greedy(_values(request, scores, worths))[:explain].tolist()
@@ -227,6 +234,9 @@ class Ranker:
         reply = self._reply(request, scores, explained, call, worths, drawn)
         if logged and self.served is not None:
             self.served.offer(_answer(request, query, scores, worths, drawn))
+        if learned is not None and scores.features is not None:
+            first = np.argmax(_values(request, scores, worths)) if drawn is None else drawn.order[0]
+            self._skew.add(scores.features, int(first), request.now_ms, learned)
         call.ends.append(("respond", end := time.perf_counter()))
         if call.deadline is not None and end >= call.deadline:
             call.check("respond", call.ends)
@@ -280,7 +290,8 @@ class Ranker:
         targets = {} if others is None else scorer.targets(others, logits, lines)
         values = {} if others is None else scorer.values(others)
         features = run.features() if logged else None
-        if self.plain is not None and bids and select is None and isinstance(query.columns, Request):
+        plainly = bids and not logged and select is None
+        if self.plain is not None and plainly and isinstance(query.columns, Request):
             self._offer(self.plain, query.columns, lookup, scorer, plan, run)
         read, read_at = plan.features.end(run)
         call.read_live(read_at, version.manifest.created_ms)
@@ -305,7 +316,8 @@ class Ranker:
         def scores() -> PlainScores:
             order = plan.order(run.split.shared_fields, run.split.own_fields, scorer.sequences)
             snapshot = scorer.snapshot(lookup.version, lookup.cache, order)
-            return PlainScores(snapshot, order, self._revenues.words[0], scorer.name, pb.RankResponse)
+            fields, every = self._revenues.words[0], 0 if scorer.learned is None else EVERY
+            return PlainScores(snapshot, order, fields, scorer.name, pb.RankResponse, every)
 
         store = self._items.partials(lookup) if self._items is not None and plan is self._rest else None
         plain.offer(request, lookup, plan, run, scores, store)

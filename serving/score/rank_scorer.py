@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from livectr.ingest.drift.learned import PREFIX as DRIFT
+from livectr.ingest.drift.learned import Learned
 from livectr.ingest.extract.sharing import SharedFeatures
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.segments import NO_SEGMENT, segments
@@ -97,6 +99,7 @@ class RankScorer(Snapshots[Snapshot]):
         self.in_one_call = self._forward is not None and (not self._gathers or self._pooling is not None)
         self.statistics = published_statistics(pipeline, dense)
         self.maps = SegmentMaps.from_arrays({n: t.numpy() for n, t in dense.items() if n.startswith(PREFIX)})
+        self.learned = Learned.from_arrays({n: t.numpy() for n, t in dense.items() if n.startswith(DRIFT)})
         self._segment = pipeline.segment_field
 
     def others_of(self, inputs: ModelInputs) -> F32:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from livectr import Pipeline, Stream, label_join
-from livectr.ingest.operators import log1p
+from livectr.ingest.operators import hour, log1p
 from livectr.models import LR
 
 START_MS = 1_700_000_000_000
@@ -33,6 +33,7 @@ def pipeline() -> Pipeline:
     """LR over fields and numbers; `price`, `device` and `tags` are what moves."""
     log = label_join(SHOWN, CLICKS, on="id", window="1s")
     sparse = {"ad": log.ad, "user": log.user, "device": log.device, "tags": log.tags}
+    sparse["hour"] = hour(log.ts)
     return Pipeline(log, sparse=sparse, dense={"price": log1p(log.price), "wait": log.wait}, rank=LR())
 
 

@@ -85,7 +85,7 @@ def test_a_run_tells_which_features_have_moved(
     source = write_log(tmp_path / "logs", 9_000, every_ms=10, moves=moves)
     options = TrainOptions(source, until_end=True, threads=1, batch_size=512, drift_window_s=30)
     drift = train(pipeline(), options).drift
-    assert set(drift) == {"ad", "user", "device", "tags", "price", "wait"}
+    assert set(drift) == {"ad", "user", "device", "tags", "hour", "price", "wait"}
     moved = {name for name, value in drift.items() if value > 0.25}
     assert moved == ({"device", "tags", "price"} if moves else set()), drift
     assert all(value < 0.1 for name, value in drift.items() if name not in moved), drift

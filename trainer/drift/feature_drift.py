@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from livectr.ingest.common_features import AnyFeatures, Common, CommonFeatures
 from livectr.ingest.drift.counts import MOST_FEATURES, PERIOD, Counts, codes_of
+from livectr.ingest.drift.learned import Learned
 from livectr.ingest.drift.psi import psi
 from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.plan.features import Features
@@ -77,6 +78,7 @@ class FeatureDrift(Part):
         self._window: dict[int, Counts] = {}
         self._reference = Counts(np.empty(0, np.int64), np.empty(0))
         self._next_shown = time.monotonic()
+        self._learned: Learned | None = None
 
     @staticmethod
     def of(setup: Setup) -> FeatureDrift | None:
@@ -148,6 +150,21 @@ class FeatureDrift(Part):
             if value is not None:
                 found[name] = value
         return found
+
+    def learned(self) -> Learned | None:
+        """Distributions of the newest whole period, as of the last `gather`, on rank 0; None: there is none.
+
+        The first period of a run is none: it began before the run.
+        """
+        first = len(self._reference) == 0 and min(self._window, default=0)
+        whole = max(self._window, default=0)
+        period = max((each for each in self._window if first < each < whole), default=None)
+        if period is None:
+            return None
+        if self._learned is None or self._learned.period != period:
+            counts, features = self._window[period], len(self._names)
+            self._learned = Learned.of(period, self._period_ms, counts, self._fields, features)
+        return self._learned
 
     def state(self) -> Arrays:
         """Counts of all ranks as of the last `gather`, on rank 0, and what they are of."""

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import safetensors.torch
 import torch
 
+from livectr.ingest.drift.learned import Learned
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.language.content import content_of
 from livectr.ingest.pipeline import Pipeline
@@ -63,6 +64,7 @@ class Snapshotter:
         copied: rows of a complete version that were copied ahead.
         maps: calibration of the champion, on rank 0; None: it is not calibrated.
         weights: of the heads, on rank 0; None: the champion is no hedge.
+        learned: distributions of features, on rank 0; None: there are none.
     """
 
     pipeline: Pipeline
@@ -78,6 +80,7 @@ class Snapshotter:
     copied: CopyAhead | None = None
     maps: SegmentMaps | None = None
     weights: F64 | None = None
+    learned: Learned | None = None
 
     def at(
         self,
@@ -85,6 +88,7 @@ class Snapshotter:
         champion: str,
         maps: SegmentMaps | None = None,
         weights: F64 | None = None,
+        learned: Learned | None = None,
         *,
         now_ms: int,
         first_ms: int,
@@ -97,6 +101,7 @@ class Snapshotter:
             champion=champion,
             maps=maps,
             weights=weights,
+            learned=learned,
             now_ms=now_ms,
             first_ms=first_ms,
         )
@@ -131,7 +136,7 @@ class Snapshotter:
             step=steps,
             rows=rows,
             table_rows={name: len(table) for name, table in self.step.tables.items()},
-            dense=safetensors.torch.save({**weights, **self._statistics(), **self._mixture()}),
+            dense=safetensors.torch.save({**weights, **self._statistics(), **self._beside()}),
             values=values.changed,
             items=self.items.take(since),
             erased={name: keys for name, keys in erased.items() if len(keys)},
@@ -207,11 +212,13 @@ class Snapshotter:
                 content[name] = ContentPrecompute(name, ams.networks[name], ams.stores[name])
         return content
 
-    def _mixture(self) -> dict[str, torch.Tensor]:
-        """Maps of the champion and weights of its heads, beside rank 0's weights."""
+    def _beside(self) -> dict[str, torch.Tensor]:
+        """Maps of the champion, weights of its heads and distributions, beside rank 0's weights."""
         arrays = self.maps.arrays() if self.maps is not None else {}
         if self.weights is not None:
             arrays[WEIGHTS] = self.weights
+        if self.learned is not None:
+            arrays |= self.learned.arrays()
         return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
 
     def _statistics(self) -> dict[str, torch.Tensor]:

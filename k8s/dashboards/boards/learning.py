@@ -153,6 +153,14 @@ BOARD = Board(
                     ("max by (namespace, feature) (livectr_feature_drift_psi{@})", "{{feature}}"),
                     most=0.25,
                 ),
+                lines(
+                    "Training-serving skew",
+                    "Population stability index of served requests against the examples that were learned "
+                    "of the same hours. An alert fires above .25.",
+                    "none",
+                    ("max by (namespace, feature) (livectr_feature_skew_psi{@})", "{{feature}}"),
+                    most=0.25,
+                ),
             ],
         ),
         (

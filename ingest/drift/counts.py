@@ -31,7 +31,8 @@ EMPTY = 0
 """Bin of rows without keys."""
 HASH_BITS = 10
 MANTISSA_BITS = 5
-MOST_FEATURES = PERIOD // BIN - 1
+MOST_FEATURES = 1024
+"""Most features that are counted: they take at most some 80 KB each, in memory and in a checkpoint."""
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 

@@ -94,6 +94,19 @@ def test_a_run_tells_which_features_have_moved(
     )
 
 
+@pytest.mark.parametrize("off", ["setting", "features"])
+def test_a_run_counts_nothing_if_it_is_told_or_has_too_many_features(
+    tmp_path: Path, off: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feature_drift, "EVERY", 1)
+    if off == "features":
+        monkeypatch.setattr(feature_drift, "MOST_FEATURES", 6)
+    source = write_log(tmp_path / "logs", 3_000, every_ms=10, moves=True)
+    window_s = 0 if off == "setting" else 10
+    options = TrainOptions(source, until_end=True, drift_window_s=window_s)
+    assert train(pipeline(), options).drift == {}
+
+
 def test_a_window_of_a_moment_is_refused() -> None:
     with pytest.raises(ConfigError, match="drift_window_s is 2, but must be at least 10"):
         TrainOptions("file:logs", drift_window_s=2)

@@ -24,7 +24,7 @@ from typing import Protocol
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from livectr.serving.access.health import Health
+from livectr.serving.grpc_health import Health
 from livectr.system.errors import ConfigError
 
 _STATUS = health_pb2.HealthCheckResponse

@@ -19,12 +19,12 @@ from grpc_reflection.v1alpha import reflection
 from livectr.kernels.request.answer import Answers
 from livectr.serving import metrics, tracing
 from livectr.serving.access.gate import CallPool, Gate
-from livectr.serving.access.health import Health
 from livectr.serving.access.tokens import Tokens
 from livectr.serving.calls import RequestCall
 from livectr.serving.canary import SIDE, STABLE
 from livectr.serving.deadlines import CALL, NO_CALL, deadline_of
 from livectr.serving.errors import AnswerError, OverloadError, RequestError
+from livectr.serving.grpc_health import Health
 from livectr.serving.native.build import front_library
 from livectr.serving.native.front import Front, FrontLimits, FrontMethod
 from livectr.serving.reply import Reply

@@ -38,8 +38,8 @@ ORDER = {
     "learner publish stream delayed position_bias quality carry holds progress parts commit_state "
     "change_marks schedule commits stages unlearned build report run",
     "serving": "front errors status_details deadlines limits canary explore options tracing metrics calls "
-    "reply pauses probes tls access connections version request served score native server roles sides "
-    "describe workers app",
+    "reply pauses grpc_health probes tls access connections version request served score native server roles "
+    "sides describe workers app",
     "livectr": "checkout console evaluation local ops prebuilt secrets config simulator demo library logs "
     "analysis guess operator_page values_page versions inspection plan check verify up status rollout "
     "commands cli",

@@ -8,9 +8,21 @@ import struct
 from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import NamedTuple, Self
+from urllib.parse import unquote
+
+import grpc
+import hpack
 
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
 END_STREAM, END_HEADERS, ACK = 1, 4, 1
+CODES = {code.value[0]: code for code in grpc.StatusCode}
+RESETS = {
+    7: grpc.StatusCode.UNAVAILABLE,  # REFUSED_STREAM
+    8: grpc.StatusCode.CANCELLED,  # CANCEL
+    11: grpc.StatusCode.RESOURCE_EXHAUSTED,  # ENHANCE_YOUR_CALM
+    12: grpc.StatusCode.PERMISSION_DENIED,  # INADEQUATE_SECURITY
+}
+"""Statuses of RST_STREAM, by gRPC's PROTOCOL-HTTP2, "Errors"; all others are INTERNAL."""
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
@@ -21,6 +33,20 @@ class Frame(NamedTuple):
     flags: int
     stream: int
     payload: bytes
+
+
+class Reply(NamedTuple):
+    """End of a call, as a client of gRPC sees it.
+
+    Args:
+        code: of `grpc-status`, or of a reset; UNAVAILABLE: the connection has ended.
+        text: `grpc-message`; empty for a reset.
+        messages: with their prefixes of five bytes.
+    """
+
+    code: grpc.StatusCode
+    text: str = ""
+    messages: bytes = b""
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
@@ -69,6 +95,8 @@ class RawClient:
         self.socket = socket.create_connection((host, int(port)), timeout=30)
         if tls is not None:
             self.socket = tls.wrap_socket(self.socket, server_hostname=host)
+        self._held = b""
+        self._headers = hpack.Decoder()
         self.send(PREFACE + frame(SETTINGS, 0, 0, settings))
 
     def __enter__(self) -> Self:
@@ -88,14 +116,15 @@ class RawClient:
 
     def frames(self) -> Iterator[Frame]:
         """Frames that come, until the server closes the connection."""
-        held = b""
         while True:
-            while len(held) >= 9 and len(held) >= 9 + (size := int.from_bytes(held[:3], "big")):
+            held = self._held
+            if len(held) >= 9 and len(held) >= 9 + (size := int.from_bytes(held[:3], "big")):
+                self._held = held[9 + size :]
                 yield Frame(held[3], held[4], int.from_bytes(held[5:9], "big"), held[9 : 9 + size])
-                held = held[9 + size :]
-            if not (more := self.socket.recv(65536)):
+            elif more := self.socket.recv(65536):
+                self._held += more
+            else:
                 return
-            held += more
 
     def frames_until_end_of(self, stream: int) -> Iterator[Frame]:
         """Frames that come, until one ends a stream."""
@@ -103,3 +132,24 @@ class RawClient:
             yield found
             if found.stream == stream and (found.kind == RST_STREAM or found.flags & END_STREAM):
                 return
+
+    def reply(self, stream: int) -> Reply:
+        """Reply to the call of a stream, when it has ended."""
+        fields, messages = dict[str, str](), b""
+        for found in self.frames_until_end_of(stream):
+            if found.kind == HEADERS:
+                assert found.flags & END_HEADERS
+                decoded = self._headers.decode(found.payload)
+                if found.stream == stream:
+                    fields |= {str(name): str(value) for name, value in decoded}
+            if found.stream != stream:
+                continue
+            if found.kind == DATA:
+                messages += found.payload
+            if found.kind == RST_STREAM:
+                error = int.from_bytes(found.payload, "big")
+                return Reply(RESETS.get(error, grpc.StatusCode.INTERNAL))
+        if "grpc-status" not in fields:
+            return Reply(grpc.StatusCode.UNAVAILABLE)
+        assert fields[":status"] == "200" and fields["content-type"] == "application/grpc"
+        return Reply(CODES[int(fields["grpc-status"])], unquote(fields.get("grpc-message", "")), messages)

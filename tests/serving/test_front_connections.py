@@ -44,8 +44,8 @@ def redis_of_version(world: World) -> Iterator[str]:
         yield url
 
 
-def started(url: str, **options: object) -> App:
-    app = App("rank", NO_HISTORY, ServeOptions(url, front="native", **options))  # type: ignore[arg-type]
+def started(url: str, front: str = "native", **options: object) -> App:
+    app = App("rank", NO_HISTORY, ServeOptions(url, front=front, **options))  # type: ignore[arg-type]
     app.start()
     assert app.wait_ready(left_s())
     return app
@@ -54,6 +54,14 @@ def started(url: str, **options: object) -> App:
 @pytest.fixture(scope="module")
 def app(redis_of_version: str) -> Iterator[App]:
     app = started(redis_of_version, max_active=1, max_waiting=0)
+    yield app
+    app.stop()
+
+
+@pytest.fixture(scope="module")
+def python(redis_of_version: str) -> Iterator[App]:
+    """Server with the front of Python."""
+    app = started(redis_of_version, front="python")
     yield app
     app.stop()
 
@@ -223,23 +231,28 @@ def test_a_full_server_says_when_to_ask_again(app: App) -> None:
 
 
 @pytest.mark.parametrize("header", [("grpc-timeout", "-1S"), ("grpc-timeout", "1x"), ("x-bin", "!!!")])
-def test_a_header_that_breaks_a_rule_is_refused(app: App, header: tuple[str, str]) -> None:
-    """As Python refuses it, by `grpc-status: 13`."""
-    with raw.RawClient(app.server.address) as client:
-        client.ask(1, RANK, b"", [header])
-        answers = [frame.payload for frame in client.frames_until_end_of(1) if frame.kind == raw.HEADERS]
-    assert len(answers) == 1 and b"13" in answers[0]
+def test_a_header_that_breaks_a_rule_is_refused(app: App, python: App, header: tuple[str, str]) -> None:
+    """As Python refuses it."""
+    replies = []
+    for server in (app, python):
+        with raw.RawClient(server.server.address) as client:
+            client.ask(1, RANK, plain_request(), [header])
+            replies.append(client.reply(1))
+    assert replies[0] == replies[1]
+    assert replies[0].code is grpc.StatusCode.INTERNAL and header[0] in replies[0].text
 
 
 def test_a_request_without_a_message_is_a_mistake(app: App) -> None:
     with raw.RawClient(app.server.address) as client:
         headers = raw.request_headers(RANK)
         client.send(raw.frame(raw.HEADERS, raw.END_HEADERS | raw.END_STREAM, 1, headers))
-        (reply,) = (frame for frame in client.frames_until_end_of(1) if frame.kind == raw.HEADERS)
-    assert b"requires exactly one request message" in reply.payload or reply.flags & raw.END_STREAM
+        reply = client.reply(1)
+    mistake = f'"{RANK}" requires exactly one request message.'
+    assert reply == raw.Reply(grpc.StatusCode.UNIMPLEMENTED, mistake)
 
 
 def test_a_stop_ends_what_clients_leave_open(redis_of_version: str) -> None:
+    """Each is told that the server goes away, and how its call has ended; then the connection ends."""
     app = started(redis_of_version, grace_s=0.0)
     with raw.RawClient(app.server.address) as half, raw.RawClient(app.server.address) as client:
         half.send(raw.frame(raw.HEADERS, raw.END_HEADERS, 1, raw.request_headers(RANK)))
@@ -247,9 +260,11 @@ def test_a_stop_ends_what_clients_leave_open(redis_of_version: str) -> None:
         until(lambda: app.server.calls, equals=1)
         app.stop()
         app.stop()
-        for left in (half, client):
-            with suppress(ConnectionError):
-                assert [f for f in left.frames() if f.kind == raw.GOAWAY]
+        ended = raw.Reply(grpc.StatusCode.UNAVAILABLE, "the server closes the connection")
+        for left, reply in (half, ended), (client, raw.Reply(grpc.StatusCode.CANCELLED)):
+            assert raw.GOAWAY in (frame.kind for frame in left.frames())
+            assert left.reply(1) == reply
+            assert {frame.kind for frame in left.frames()} <= {raw.RST_STREAM}
 
 
 def test_a_front_that_nobody_keeps_takes_no_connection() -> None:

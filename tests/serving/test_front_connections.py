@@ -242,6 +242,18 @@ def test_a_header_that_breaks_a_rule_is_refused(app: App, python: App, header: t
     assert replies[0].code is grpc.StatusCode.INTERNAL and header[0] in replies[0].text
 
 
+def test_a_header_that_breaks_a_rule_spoils_no_other_call(app: App) -> None:
+    """Calls of all clients of a loop share a connection to Python."""
+    health, bad, good = "/grpc.health.v1.Health/Check", ("1x", "!!!"), ("1H", "AAEC")
+    codes = []
+    for values in (bad, good):
+        for header in zip(("grpc-timeout", "x-bin"), values, strict=True):
+            with raw.RawClient(app.server.address) as client:
+                client.ask(1, health, b"", [header])
+                codes.append(client.reply(1).code)
+    assert codes == [grpc.StatusCode.INTERNAL] * 2 + [grpc.StatusCode.OK] * 2
+
+
 def test_a_request_without_a_message_is_a_mistake(app: App) -> None:
     with raw.RawClient(app.server.address) as client:
         headers = raw.request_headers(RANK)

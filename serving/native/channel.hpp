@@ -151,6 +151,8 @@ class Channel {
         nghttp2_option_set_no_closed_streams(options, 1);
         // Without it, a connection ends that cancels 33 calls a second: a client that hedges cancels more.
         if (of_server) nghttp2_option_set_stream_reset_rate_limit(options, MOST_RESETS, MOST_RESETS);
+        // gRPC has its own rules for headers, and does not look at content-length.
+        if (of_server) nghttp2_option_set_no_http_messaging(options, 1);
         // Its table of headers would be shared by all clients: gRPC remembers a header that it has refused, and refuses
         // the next of that name, of whoever.
         if (!of_server) nghttp2_option_set_max_deflate_dynamic_table_size(options, 0);

@@ -27,12 +27,34 @@ bool is_own(std::string_view name) {
 
 // The front reads a request where nothing of it is unusual; gRPC in Python knows the rest.
 bool is_usual(const Headers& headers) {
-    const std::string_view type = header(headers, "content-type"), encoding = header(headers, "grpc-encoding");
-    for (const auto& [name, value] : headers)
-        if (ends(name, "-bin") && !is_base64(value)) return false;
-    return header(headers, ":method") == "POST" && (type == "application/grpc" || type == "application/grpc+proto") &&
-           (encoding.empty() || encoding == "identity") && header(headers, "te") == "trailers" &&
-           !std::isnan(timeout_s(header(headers, "grpc-timeout")));
+    static constexpr std::string_view REQUIRED[] = {":method", ":scheme", ":path", ":authority", "te", "content-type"};
+    for (const auto& [name, value] : headers) {
+        const bool usual = name == ":method"         ? value == "POST"
+                           : name == ":scheme"       ? value == "http" || value == "https"
+                           : name == "te"            ? value == "trailers"
+                           : name == "content-type"  ? value == "application/grpc" || value == "application/grpc+proto"
+                           : name == "grpc-encoding" ? value == "identity"
+                           : name == "grpc-timeout"  ? !std::isnan(timeout_s(value))
+                           : ends(name, "-bin")      ? is_base64(value)
+                                                     : !starts(name, "grpc-") || name == "grpc-accept-encoding";
+        if (!usual) return false;
+    }
+    const auto times = [&](std::string_view name) {
+        return std::count_if(headers.begin(), headers.end(), [&](const auto& header) { return header.first == name; });
+    };
+    return std::all_of(std::begin(REQUIRED), std::end(REQUIRED), [&](auto name) { return times(name) == 1; }) &&
+           times("grpc-timeout") <= 1;
+}
+
+// First name that is none of gRPC; null: there is none.
+const std::string* wrong_name(const Headers& headers) {
+    static constexpr std::string_view LEGAL = "abcdefghijklmnopqrstuvwxyz0123456789-_.";
+    static constexpr std::string_view PSEUDO[] = {":method", ":scheme", ":path", ":authority"};
+    for (const auto& [name, _] : headers)
+        if ((name.empty() || name.find_first_not_of(LEGAL) != std::string::npos) &&
+            std::find(std::begin(PSEUDO), std::end(PSEUDO), name) == std::end(PSEUDO))
+            return &name;
+    return nullptr;
 }
 
 Headers metadata(const Headers& headers) {
@@ -106,8 +128,11 @@ void Client::on_frame(const nghttp2_frame& frame) {
     if (frame.hd.type != NGHTTP2_HEADERS && frame.hd.type != NGHTTP2_DATA) return;
     const auto found = streams_.find(frame.hd.stream_id);
     if (found == streams_.end()) return;
-    if (frame.hd.type == NGHTTP2_HEADERS && frame.headers.cat == NGHTTP2_HCAT_REQUEST)
-        request(found->first, found->second);
+    if (frame.hd.type == NGHTTP2_HEADERS) {
+        if (frame.headers.cat == NGHTTP2_HCAT_REQUEST) request(found->first, found->second);
+        else if (!(frame.hd.flags & NGHTTP2_FLAG_END_STREAM))
+            nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, found->first, NGHTTP2_PROTOCOL_ERROR);
+    }
     if (frame.hd.flags & NGHTTP2_FLAG_END_STREAM) end_of_request(found->first, found->second);
 }
 
@@ -117,9 +142,12 @@ void Client::request(int32_t id, Stream& stream) {
     const Limits& limits = shared.setup.limits;
     if (stream.header_bytes > MOST_HEADERS)
         return fail(id, stream, {RESOURCE_EXHAUSTED, "received metadata size exceeds hard limit", ""});
+    if (const std::string* const name = wrong_name(stream.headers))
+        return fail(id, stream, {INTERNAL, "Illegal header key: " + *name, ""});
     const auto method = shared.setup.methods.find(header(stream.headers, ":path"));
     if (method != shared.setup.methods.end() && is_usual(stream.headers)) {
-        const double deadline = seconds() + timeout_s(header(stream.headers, "grpc-timeout"));
+        const std::string_view timeout = header(stream.headers, "grpc-timeout");
+        const double deadline = timeout.empty() ? HUGE_VAL : seconds() + timeout_s(timeout);
         stream.call = std::make_shared<Call>(loop_, method->second, deadline, metadata(stream.headers), this, id);
         stream.came_at = seconds();
         const bool full = shared.places->calls++ >= limits.calls;
@@ -162,7 +190,8 @@ void Client::message(int32_t id, Stream& stream, std::string_view data) {
     const int64_t most = loop_.shared().setup.limits.message_bytes;
     if (head) {
         for (int i = 1; i < 5; ++i) stream.bytes = stream.bytes << 8 | stream.prefix[i];
-        if (stream.prefix[0]) return fail(id, stream, {INTERNAL, "compressed message without grpc-encoding", ""});
+        if (stream.prefix[0] > 1) return fail(id, stream, {INTERNAL, "Bad GRPC frame type", ""});
+        if (stream.prefix[0]) return fail(id, stream, {INTERNAL, "Compression bit set but no encoding configured", ""});
         if (int64_t(stream.bytes) > most) {
             const std::string sizes = std::to_string(stream.bytes) + " vs. " + std::to_string(most);
             return fail(id, stream,
@@ -277,10 +306,10 @@ void Client::pass_data(Passed& passed) {
     loop_.touch(*this);
 }
 
-// Takes the end of Python's stream.
+// Takes the end of Python's stream: by a reset, or, without an error, with its connection.
 void Client::pass_end(Passed& passed, uint32_t error) {
     nghttp2_session_consume_connection(session, std::exchange(passed.to_python, {}).size());
-    if (!passed.begun) {
+    if (!passed.begun && !error) {
         const auto found = streams_.find(passed.client_stream);
         if (found != streams_.end())
             fail(found->first, found->second, {UNAVAILABLE, "the server has closed the call", ""});

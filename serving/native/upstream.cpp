@@ -13,14 +13,14 @@ Upstream::~Upstream() {
     for (auto& [_, stream] : streams_) {
         Passed& passed = *stream.passed;
         passed.python = nullptr;
-        if (passed.client) passed.client->pass_end(passed, NGHTTP2_INTERNAL_ERROR);
+        if (passed.client) passed.client->pass_end(passed, NGHTTP2_NO_ERROR);
     }
 }
 
 bool Upstream::submit(const PassedRef& passed, const Headers& headers) {
     Headers own = headers;
     for (auto& [name, value] : own)
-        if (name == ":scheme") value = "http";  // TLS ends here
+        if (name == ":scheme" && value == "https") value = "http";  // TLS ends here
     const auto out = fields(own);
     nghttp2_data_provider provider{};
     provider.source.ptr = passed.get();

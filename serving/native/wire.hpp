@@ -1,5 +1,6 @@
 // Pieces of gRPC's protocol over HTTP/2: deadlines, statuses and metadata in headers.
 #pragma once
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -35,9 +36,8 @@ inline bool ends(std::string_view text, std::string_view with) {
     return text.size() >= with.size() && text.substr(text.size() - with.size()) == with;
 }
 
-// Seconds of `grpc-timeout`, such as 100m; infinity: there is none; NaN: another form.
+// Seconds of `grpc-timeout`, such as 100m; NaN: another form.
 inline double timeout_s(std::string_view text) {
-    if (text.empty()) return HUGE_VAL;
     if (text.size() < 2 || text.size() > 9) return NAN;
     double value = 0;
     for (char digit : text.substr(0, text.size() - 1)) {
@@ -81,9 +81,13 @@ inline std::string base64(std::string_view bytes) {
     return out;
 }
 
+// Tells if gRPC takes the value of a `-bin` header: no digit without a byte, and no bits behind the last byte.
 inline bool is_base64(std::string_view text) {
-    const size_t end = text.find_first_not_of(std::string_view(BASE64, 64));
-    return end == std::string_view::npos || text.find_first_not_of("=,", end) == std::string_view::npos;
+    const size_t digits = std::min(text.find_first_not_of(std::string_view(BASE64, 64)), text.size());
+    if (text.find_first_not_of('=', digits) != std::string_view::npos) return false;
+    static constexpr size_t LEFT[] = {0, 63, 15, 3};  // bits of the last digit that are of no byte
+    return digits == 0 ||
+           (digits % 4 != 1 && !(std::string_view(BASE64, 64).find(text[digits - 1]) & LEFT[digits % 4]));
 }
 
 // Bytes of a `-bin` header; what is no base64 is left out.

@@ -110,6 +110,11 @@ class RawClient:
     def send(self, raw: bytes) -> None:
         self.socket.sendall(raw)
 
+    def agree(self) -> None:
+        """Take the server's settings: it holds a client to them from then on."""
+        next(found for found in self.frames() if found.kind == SETTINGS and not found.flags & ACK)
+        self.send(frame(SETTINGS, ACK, 0))
+
     def ask(self, stream: int, path: str, raw: bytes, more: Iterable[tuple[str, str]] = ()) -> None:
         """Send a request of a unary method."""
         self.send(asked(stream, path, raw, more))

@@ -44,8 +44,8 @@ def redis_of_version(world: World) -> Iterator[str]:
         yield url
 
 
-def started(url: str, front: str = "native", **options: object) -> App:
-    app = App("rank", NO_HISTORY, ServeOptions(url, front=front, **options))  # type: ignore[arg-type]
+def started(url: str, **options: object) -> App:
+    app = App("rank", NO_HISTORY, ServeOptions(url, front="native", **options))  # type: ignore[arg-type]
     app.start()
     assert app.wait_ready(left_s())
     return app
@@ -54,14 +54,6 @@ def started(url: str, front: str = "native", **options: object) -> App:
 @pytest.fixture(scope="module")
 def app(redis_of_version: str) -> Iterator[App]:
     app = started(redis_of_version, max_active=1, max_waiting=0)
-    yield app
-    app.stop()
-
-
-@pytest.fixture(scope="module")
-def python(redis_of_version: str) -> Iterator[App]:
-    """Server with the front of Python."""
-    app = started(redis_of_version, front="python")
     yield app
     app.stop()
 
@@ -228,18 +220,6 @@ def test_a_full_server_says_when_to_ask_again(app: App) -> None:
     retry = error_details_pb2.RetryInfo()
     assert detail.Unpack(retry) and retry.retry_delay.seconds == 1
     until(lambda: app.server.calls, equals=0)
-
-
-@pytest.mark.parametrize("header", [("grpc-timeout", "-1S"), ("grpc-timeout", "1x"), ("x-bin", "!!!")])
-def test_a_header_that_breaks_a_rule_is_refused(app: App, python: App, header: tuple[str, str]) -> None:
-    """As Python refuses it."""
-    replies = []
-    for server in (app, python):
-        with raw.RawClient(server.server.address) as client:
-            client.ask(1, RANK, plain_request(), [header])
-            replies.append(client.reply(1))
-    assert replies[0] == replies[1]
-    assert replies[0].code is grpc.StatusCode.INTERNAL and header[0] in replies[0].text
 
 
 def test_a_header_that_breaks_a_rule_spoils_no_other_call(app: App) -> None:

@@ -33,7 +33,8 @@ from livectr.system.errors import ConfigError, LiveCTRError
 
 BUILT = KERNELS / "built"
 """Folder of the libraries of a checkout."""
-_SOURCES = sorted(Path(__file__).parent.glob("*.?pp"))
+SOURCES = sorted(Path(__file__).parent.glob("*.?pp"))
+"""Files of the front in C++."""
 _BESIDE = "nghttp2"
 """Folder beside the library, with the libraries that it needs."""
 # An rpath, not a runpath: it holds for the libraries of the library, too.
@@ -56,6 +57,17 @@ def unpacked() -> Path:
     return cache_folder().parent / "nghttp2"
 
 
+def words() -> list[str]:
+    """Words of a compiler, behind its sources, for a program with what the front needs.
+
+    Raises:
+        NoHttp2Error: no nghttp2 or OpenSSL.
+    """
+    root = _root()
+    found = [] if root == _SYSTEM else [f"-Wl,-rpath,{folder}" for folder in _libraries(root)]
+    return [*_places(root), *found, *_LIBRARIES]
+
+
 def build(folder: Path | None = None) -> Path:
     """Compile the library into the cache, unless it is there, and copy it into a folder.
 
@@ -69,15 +81,11 @@ def build(folder: Path | None = None) -> Path:
     """
     path = _cache() / _name()
     if not path.exists():
-        root = next((root for root in (unpacked() / "usr", _SYSTEM) if _has_headers(root)), None)
-        if root is None:
-            raise NoHttp2Error(
-                "there is no nghttp2 or OpenSSL: install libnghttp2-dev and libssl-dev, or run setup.sh"
-            )
+        root = _root()
         make_folder(path.parent)
         with tempfile.TemporaryDirectory(dir=path.parent) as temporary:
             built = Path(temporary, path.name)
-            source = [f"-I{KERNELS}", *(str(file) for file in _SOURCES if file.suffix == ".cpp"), *_LIBRARIES]
+            source = [f"-I{KERNELS}", *(str(file) for file in SOURCES if file.suffix == ".cpp"), *_LIBRARIES]
             run_compiler([*compiler_words(), *_FLAGS, *_places(root), *source], built, "front")
             for library in _needed(built, root):
                 put(library, path.parent / _BESIDE)
@@ -126,8 +134,18 @@ def _cache() -> Path:
 def _name() -> str:
     """File of the library, named by the SHA-256 of what decides its content."""
     answer = KERNELS / "request" / "answer.hpp"
-    texts = (file.read_text() for file in (*_SOURCES, answer))
+    texts = (file.read_text() for file in (*SOURCES, answer))
     return f"front-{text_key(*texts, *_FLAGS, *_LIBRARIES)}.so"
+
+
+def _root() -> Path:
+    """Folder with the headers. Raises NoHttp2Error without one."""
+    for root in (unpacked() / "usr", _SYSTEM):
+        if _has_headers(root):
+            return root
+    raise NoHttp2Error(
+        "there is no nghttp2 or OpenSSL: install libnghttp2-dev and libssl-dev, or run setup.sh"
+    )
 
 
 def _has_headers(root: Path) -> bool:

@@ -20,6 +20,7 @@ from livectr.kernels.runtime.compiler import (
     run_compiler,
     text_key,
 )
+from livectr.serving.native import build as front
 from livectr.system.errors import ConfigError
 from tests.fuzz.targets import NATIVE
 
@@ -28,6 +29,9 @@ _FLAGS = (
     *("-std=c++17", "-O1", "-g", "-march=native", "-pthread", "-ffp-contract=off", "-Wno-psabi"),
     *("-fno-sanitize-recover=all", "-fno-omit-frame-pointer"),
 )
+_CONNECTION = "connection"
+"""Harness of the native front, whose turns it takes from outside."""
+_OF_FRONT = (f"-I{front.SOURCES[0].parent}", "-fno-access-control")
 _NO_CLANG = (
     "the targets in C++ need clang++ with libFuzzer: install Debian's packages clang and libclang-rt-14-dev "
     "(the number is clang's), or run `make fuzz` as root, which does"
@@ -90,12 +94,17 @@ def _built(command: list[str], source: Path | None, name: str, objects: Sequence
             made = Path(folder, "made")
             given = [f"-I{KERNELS}", str(source)] if source is not None else [str(one) for one in objects]
             suffix = ["-x", "c++"] if source is not None else ["-x", "none"]
-            run_compiler([*command, *suffix, *given], made, name)
+            of_front = ["-x", "none", *_OF_FRONT, *front.words()] if name in (_CONNECTION, "replay") else []
+            run_compiler([*command, *suffix, *given, *of_front], made, name)
             made.replace(path)
     return path
 
 
 def _texts(source: Path) -> list[str]:
     """Text of a harness, of its neighbours, and of the kernels that it includes."""
-    texts = [source.read_text(), *(path.read_text() for path in sorted(NATIVE.glob("*.hpp")))]
+    own = front.SOURCES if source.stem == _CONNECTION else []
+    texts = [
+        *(path.read_text() for path in (source, *own)),
+        *(path.read_text() for path in sorted(NATIVE.glob("*.hpp"))),
+    ]
     return [*texts, *(text for one in texts for text in included(one))]

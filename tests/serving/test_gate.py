@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import struct
 from collections.abc import Iterator
 
 import grpc
@@ -16,6 +17,7 @@ from livectr.local.ports import free_ports
 from livectr.serving.app import App
 from livectr.serving.options import ServeOptions
 from tests.metrics_page import metric_value
+from tests.serving import raw_http2 as raw
 from tests.serving.swap_pipeline import pipeline
 from tests.serving.swaps import publish, trainer
 from tests.waiting import left_s, until
@@ -92,24 +94,31 @@ def test_streams_of_reflection_hold_no_thread_of_requests(app: App) -> None:
             stream.cancel()
 
 
-def test_a_stream_of_health_that_closes_stops_no_server(app: App) -> None:
-    """The lock is held as by a stream that opens meanwhile, whose send waits for the server's events."""
-    service, kept = app.server._health, app.server._health._send_response_callbacks
-    until(lambda: not kept.get(""))
+def test_streams_of_health_that_get_nothing_hold_nobody_else(app: App) -> None:
+    """Clients that take no byte of a reply; sends to them wait for as long as they like."""
+    no_window = struct.pack(">HI", 4, 0)  # SETTINGS_INITIAL_WINDOW_SIZE
+    with (
+        raw.RawClient(app.server.address, no_window) as mute,
+        grpc.insecure_channel(app.server.address) as channel,
+    ):
+        for stream in range(1, 41, 2):
+            mute.ask(stream, "/grpc.health.v1.Health/Watch", b"")
+        until(lambda: app.server._health.streams == 20)
+        app.server.set_ready(False)
+        check = health_pb2_grpc.HealthStub(channel).Check
+        request = health_pb2.HealthCheckRequest()
+        assert check(request, timeout=left_s()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        app.server.set_ready(True)
+        assert check(request, timeout=left_s()).status == health_pb2.HealthCheckResponse.SERVING
+        mute.send(raw.frame(raw.RST_STREAM, 0, 1, struct.pack(">I", 8)))
+        until(lambda: app.server._health.streams == 19)
+        channel.unary_unary("/livectr.v1.Model/Describe")(b"", timeout=left_s())
+    until(lambda: app.server._health.streams == 0)
     with grpc.insecure_channel(app.server.address) as channel:
-        stream = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=left_s())
-        assert next(stream).status == health_pb2.HealthCheckResponse.SERVING
-        with service._lock:
-            stream.cancel()
-            for _ in range(3):
-                channel.unary_unary("/livectr.v1.Model/Describe")(b"", timeout=left_s())
-            assert kept[""]
-        until(lambda: not kept[""])
         assert healthy(channel)
 
 
-def test_streams_of_health_whose_clients_have_gone_are_forgotten(app: App) -> None:
-    kept = app.server._health._send_response_callbacks
+def test_streams_of_health_get_what_is_set_and_are_forgotten(app: App) -> None:
     with grpc.insecure_channel(app.server.address) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         for _ in range(20):
@@ -117,4 +126,11 @@ def test_streams_of_health_whose_clients_have_gone_are_forgotten(app: App) -> No
             for stream in streams:
                 next(stream)
                 stream.cancel()  # often before the server has noted the stream
-    until(lambda: not kept[""])
+        watched = stub.Watch(health_pb2.HealthCheckRequest(), timeout=left_s())
+        unknown = stub.Watch(health_pb2.HealthCheckRequest(service="nobody"), timeout=left_s())
+        response = health_pb2.HealthCheckResponse
+        assert next(watched).status == response.SERVING and next(unknown).status == response.SERVICE_UNKNOWN
+        for ready in (False, True):
+            app.server.set_ready(ready)
+            assert next(watched).status == (response.SERVING if ready else response.NOT_SERVING)
+    until(lambda: app.server._health.streams == 0)

@@ -73,6 +73,7 @@ TARGETS: dict[str, Target] = {
         Target("rank_answer", "answers", (*_REQUEST[:2], "tests.fuzz.answers"), sanitized=True),
         Target("rank_lists", "answers", (*_REQUEST[:2], "tests.fuzz.answers"), sanitized=True),
         Target("prerank_request", "requests", _REQUEST, sanitized=True),
+        Target("prerank_answer", "answers", (*_REQUEST[:2], "tests.fuzz.answers"), sanitized=True),
         Target("recommend_request", "requests", _REQUEST, sanitized=True),
         Target("json_request", "requests", ("livectr.serving.front", "tests.fuzz.requests")),
         Target("checkpoint_manifest", "checkpoints", ("livectr.trainer.checkpoint",), 2000),

@@ -1,4 +1,4 @@
-"""Requests to rank and pre-rank, from their bytes to those of the reply: without Redis, by a version in memory."""
+"""Requests to rank and pre-rank, from their bytes to those of the reply, by a version in memory."""
 
 from __future__ import annotations
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from livectr.ingest.language.tables import Table
     from livectr.ingest.language.targets import Target
     from livectr.ingest.language.value import probability
+    from livectr.ingest.operators.ages import ages
     from livectr.ingest.operators.counts import counts
     from livectr.ingest.operators.user import operator
     from livectr.ingest.pipeline import Field, Pipeline, load_pipeline
@@ -67,6 +68,7 @@ _HOMES = {
     "Target": "livectr.ingest.language.targets",
     "Trained": "livectr.library.training",
     "UserError": "livectr.system.errors",
+    "ages": "livectr.ingest.operators.ages",
     "counts": "livectr.ingest.operators.counts",
     "features": "livectr.library.features",
     "label_join": "livectr.ingest.language.streams",
@@ -116,6 +118,7 @@ __all__ = [
     "Trained",
     "UserError",
     "__version__",
+    "ages",
     "counts",
     "evaluation",
     "features",

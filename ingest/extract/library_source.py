@@ -20,6 +20,7 @@ from livectr.ingest.extract.functions import Function, function_of, gram_keys
 from livectr.ingest.extract.transfer import encoded
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import C_TYPES, ColumnRef, Expr, column
+from livectr.ingest.operators.ages import last_age
 from livectr.ingest.operators.counts import window_count
 from livectr.kernels.runtime.compiler import KERNELS
 from livectr.system.errors import ConfigError
@@ -96,6 +97,7 @@ def _calls() -> Iterator[tuple[Callable[..., Expr], tuple[Any, ...]]]:
         *(lambda a, b: a == b, lambda a, b: a != b),
         *_of_columns(2),
         lambda a, b: window_count(a, b, grain_ms=1, ring=0, span=1, window_ms=6, clicks=False),
+        lambda a, b: last_age(a, b, grain_ms=1, within_ms=6, kind=0, never=-1.0),
     ]
     for pair in two:
         yield from ((pair, columns) for columns in _columns(2))

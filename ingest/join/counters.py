@@ -16,12 +16,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from livectr.ingest import metrics
-from livectr.ingest.join.payload import lookup_column
+from livectr.ingest.join.payload import TIME, lookup_column
 from livectr.ingest.join.ready import Popped
+from livectr.ingest.language.ages import Aged
 from livectr.ingest.language.counts import Counted
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.runtime.offsets import check_offsets
-from livectr.kernels.stream.counters import CounterTable, SavedCounters
+from livectr.kernels.stream.counters import AgeTable, CounterTable, KeyedRows, SavedCounters
 from livectr.kernels.stream.join import FINAL_NEGATIVE
 from livectr.system.errors import MismatchError
 
@@ -57,11 +58,9 @@ Gather = Callable[[I64], Together]
 class CounterRows:
     """Counters of a declaration, with the rows that versions hold."""
 
-    def __init__(self, counted: Counted) -> None:
+    def __init__(self, counted: Counted | Aged) -> None:
         self.counted = counted
-        self.counters = CounterTable(
-            counted.grain_ms, counted.fine, counted.spans[1:], max_bytes=counted.max_bytes
-        )
+        self.counters = _table(counted)
         self._told = 0, 0  # expired and evicted keys, as far as metrics count them
 
     def __len__(self) -> int:
@@ -115,6 +114,14 @@ class CounterRows:
         self._told = now
 
 
+def _table(counted: Counted | Aged) -> KeyedRows:
+    """Empty table of a declaration."""
+    room = counted.max_bytes
+    if isinstance(counted, Aged):
+        return AgeTable(counted.grain_ms, counted.lag, counted.within, max_bytes=room)
+    return CounterTable(counted.grain_ms, counted.fine, counted.spans[1:], max_bytes=room)
+
+
 class Counters:
     """Counters of a pipeline's features.
 
@@ -130,6 +137,8 @@ class Counters:
             if lookup.counted is not None and roots:
                 self.rows[lookup.table.topic] = CounterRows(lookup.counted)
                 self._roots[lookup.table.topic] = roots[0].name
+
+        self._timed = any(isinstance(rows.counted, Aged) for rows in self.rows.values())
 
     def __bool__(self) -> bool:
         """True when a feature reads counters."""
@@ -151,22 +160,24 @@ class Counters:
         marks, *keys = np.ascontiguousarray(all_.words.T)
         shown, clicked = (np.ascontiguousarray((marks & m) != 0).view(np.uint8) for m in (SHOWN, CLICKED))
         order, own = np.ascontiguousarray(all_.order), np.ascontiguousarray(all_.own).view(np.uint8)
+        event = keys.pop() if self._timed else order
         found = {}
         for (topic, rows), key in zip(self.rows.items(), keys, strict=True):
-            offsets, data = rows.counters.push(key, order, shown, clicked, own)
+            offsets, data = rows.counters.push(key, order, shown, clicked, own, event)
             check_offsets(len(data), "bytes of the counters of a batch")
             buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
             found[self._roots[topic]] = pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
         return found
 
     def _words(self, popped: Popped | None) -> I64:
-        """Marks and keys of examples, int64[k, 1 + tables]."""
+        """Marks and keys of examples, and their times where ages need them: int64[k, 1 + tables (+ 1)]."""
         if popped is None:
-            return np.empty((0, 1 + len(self.rows)), np.int64)
+            return np.empty((0, 1 + len(self.rows) + self._timed), np.int64)
         final = popped.label >= FINAL_NEGATIVE
         marks = SHOWN * (~popped.late & ~final) + CLICKED * (popped.late | (~final & (popped.label > 0)))
         keys = (popped.rows.column(lookup_column(topic)).to_numpy() for topic in self.rows)
-        return np.stack([marks.astype(np.int64), *keys], axis=1)
+        times = [popped.rows.column(TIME).to_numpy()] if self._timed else []
+        return np.stack([marks.astype(np.int64), *keys, *times], axis=1)
 
     def tell(self) -> None:
         """Bring the metrics up to date."""

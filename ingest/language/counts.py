@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import ClassVar
 
+from livectr.ingest.language.ages import Aged
 from livectr.ingest.language.expr import ColumnRef
 
 CELLS = 6
@@ -33,6 +35,8 @@ class Counted:
         lag_ms: time after an impression at which it is counted, at most.
         max_bytes: memory of the counters on each rank.
     """
+
+    maker: ClassVar[str] = "counts"
 
     by: tuple[str, ...]
     over_ms: tuple[int, ...]
@@ -70,4 +74,4 @@ class Counted:
 class CountedRef(ColumnRef):
     """Reference to the rows of counters."""
 
-    counted: Counted | None = None
+    counted: Counted | Aged | None = None

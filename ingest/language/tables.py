@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from livectr.ingest.language.ages import Aged
 from livectr.ingest.language.columns import Columns
 from livectr.ingest.language.counts import KEY, ROW, Counted
 from livectr.ingest.language.event_times import MAX_AHEAD_MS, EventTime
@@ -108,7 +109,7 @@ class Lookup:
     on: str
     as_of: Literal["latest"] | None = None
     more: tuple[str, ...] = ()
-    counted: Counted | None = None
+    counted: Counted | Aged | None = None
 
     def __repr__(self) -> str:
         # Defaults are left out, so that pipelines keep the fingerprint that they have.
@@ -156,7 +157,7 @@ class Lookup:
         return Lookup(table, on, "latest" if as_of == "latest" and table.time is not None else None)
 
     @staticmethod
-    def of_counters(counted: Counted) -> Lookup:
+    def of_counters(counted: Counted | Aged) -> Lookup:
         """Look-up of the rows of counters by the key of an event."""
         table = Table(counted.topic, key=KEY, columns={KEY: "int64", ROW: "binary"})
         return Lookup(table, counted.by[0], more=counted.by[1:], counted=counted)

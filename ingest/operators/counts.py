@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from livectr.ingest.language.counts import MOST_LAG, ROW, Counted, CountedRef
 from livectr.ingest.language.device_code import Device
-from livectr.ingest.language.expr import ColumnRef, Expr, column, need
+from livectr.ingest.language.expr import Expr, column, need
 from livectr.ingest.language.streams import View
+from livectr.ingest.operators.counter_keys import By, key_columns
 from livectr.ingest.operators.numbers import log1p
 from livectr.system.byte_units import parse_bytes
 from livectr.system.durations import duration_ms
@@ -93,7 +94,7 @@ class Counts:
 def counts(
     log: View,
     *,
-    by: str | Expr | tuple[str | Expr, ...],
+    by: By,
     over: str | tuple[str, ...],
     max_bytes: str | int = MAX_BYTES,
 ) -> Counts:
@@ -115,40 +116,19 @@ def counts(
 
     Example: `counts(log, by="ad_id", over=("10m", "1h", "1d")).features("ad")`.
     """
-    stream, names = log.impressions, []
-    for part in by if isinstance(by, tuple) else (by,):
-        ref = part.params[0] if isinstance(part, Expr) and part.op == "column" else None
-        own = isinstance(ref, ColumnRef) and ref.source == stream.topic and not ref.table
-        name = ref.column if isinstance(ref, ColumnRef) and own else part
-        if not isinstance(name, str):
-            raise ConfigError(f"counts: by names {name}; it must name columns of {stream.topic}")
-        need(
-            "counts", stream[name], ("int64", "int32", "bool", "string"), "keys of integers, bools or strings"
-        )
-        if stream[name].dtype.startswith("list"):
-            raise ConfigError(f"counts: {stream[name]} is a list; a key has one value for each row")
-        if name == log.label_column:
-            raise ConfigError(f"counts: {stream[name]} is the label; it cannot be a feature")
-        names.append(str(name))
-    if not names or len(set(names)) < len(names):
-        raise ConfigError("counts: by must name at least one column, each once")
-    if stream.time is None:
-        raise ConfigError(
-            f"counts: {stream.topic} has no time; name its column in the Stream, as windows are of event time"
-        )
+    names = key_columns(log, by, "counts")
     windows = (over,) if isinstance(over, str) else tuple(over)
     lengths = [duration_ms(window, "counts over") for window in windows]
     if not lengths or sorted(set(lengths)) != lengths:
         raise ConfigError(f"counts: over must be windows that get longer, not {', '.join(map(str, windows))}")
-    counted = Counted(
-        tuple(names), tuple(lengths), log.known_after_ms, parse_bytes(max_bytes, "counts max_bytes")
-    )
+    counted = Counted(names, tuple(lengths), log.known_after_ms, parse_bytes(max_bytes, "counts max_bytes"))
     if counted.lag > MOST_LAG:
         raise ConfigError(
             f"counts: labels are known {log.known_after_ms / 1000:g} s after their impressions, more than 12 "
             f"times the shortest window {windows[0]}; leave out the windows that are so short"
         )
-    return Counts(counted, tuple(map(str, windows)), stream[stream.time])
+    assert log.impressions.time is not None
+    return Counts(counted, tuple(map(str, windows)), log.impressions[log.impressions.time])
 
 
 def window_count(

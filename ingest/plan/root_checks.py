@@ -30,8 +30,8 @@ def check_root(root: Expr, log: View, *, label: bool = False, events: Stream | N
         known = all(name in log.impressions.columns for name in counted.by)
         if log.impressions.time is None or not known or counted.lag_ms != log.known_after_ms:
             raise ConfigError(
-                f"counts by {' and '.join(counted.by)} are of another log; call counts(log, …) with the "
-                "pipeline's log"
+                f"{counted.maker} by {' and '.join(counted.by)} are of another log; "
+                f"call {counted.maker}(log, …) with the pipeline's log"
             )
         return
     tables = {lookup.table.topic: lookup.table for lookup in log.lookups}

@@ -185,35 +185,45 @@ void texts_27(const Call& call, const RowBlock& block) {
     block.keys(in0.values, block.rows, out.values);
 }
 void texts_28(const Call& call, const RowBlock& block) {
-    const auto out = values_at<bool>(call.out);
+    const auto out = values_at<double>(call.out);
     const auto in0 = values_at<Str>(call.in[0]);
-    const auto in1 = values_at<Str>(call.in[1]);
-    block.values(out, [&](int64_t row) { return bool(less(in0.at(row), in1.at(row))); });
+    const auto in1 = values_at<int64_t>(call.in[1]);
+    const auto a0 = argument<int64_t>(call, 0);
+    const auto a1 = argument<int64_t>(call, 1);
+    const auto a2 = argument<int32_t>(call, 2);
+    const auto a3 = argument<double>(call, 3);
+    block.values(out, [&](int64_t row) { return double(last_age(in0.at(row), in1.at(row), a0, a1, a2, a3)); });
 }
 void texts_29(const Call& call, const RowBlock& block) {
     const auto out = values_at<bool>(call.out);
     const auto in0 = values_at<Str>(call.in[0]);
     const auto in1 = values_at<Str>(call.in[1]);
-    block.values(out, [&](int64_t row) { return bool(less_equal(in0.at(row), in1.at(row))); });
+    block.values(out, [&](int64_t row) { return bool(less(in0.at(row), in1.at(row))); });
 }
 void texts_30(const Call& call, const RowBlock& block) {
-    const auto out = values_at<Str>(call.out);
-    const auto in0 = values_at<Str>(call.in[0]);
-    block.strings(out, *call.pool, [&](int64_t row, auto& sink) { lower(in0.at(row), sink); });
-}
-void texts_31(const Call& call, const RowBlock& block) {
     const auto out = values_at<bool>(call.out);
     const auto in0 = values_at<Str>(call.in[0]);
     const auto in1 = values_at<Str>(call.in[1]);
-    block.values(out, [&](int64_t row) { return bool(not_equal(in0.at(row), in1.at(row))); });
+    block.values(out, [&](int64_t row) { return bool(less_equal(in0.at(row), in1.at(row))); });
+}
+void texts_31(const Call& call, const RowBlock& block) {
+    const auto out = values_at<Str>(call.out);
+    const auto in0 = values_at<Str>(call.in[0]);
+    block.strings(out, *call.pool, [&](int64_t row, auto& sink) { lower(in0.at(row), sink); });
 }
 void texts_32(const Call& call, const RowBlock& block) {
     const auto out = values_at<bool>(call.out);
     const auto in0 = values_at<Str>(call.in[0]);
     const auto in1 = values_at<Str>(call.in[1]);
-    block.values(out, [&](int64_t row) { return bool(starts_with(in0.at(row), in1.at(row))); });
+    block.values(out, [&](int64_t row) { return bool(not_equal(in0.at(row), in1.at(row))); });
 }
 void texts_33(const Call& call, const RowBlock& block) {
+    const auto out = values_at<bool>(call.out);
+    const auto in0 = values_at<Str>(call.in[0]);
+    const auto in1 = values_at<Str>(call.in[1]);
+    block.values(out, [&](int64_t row) { return bool(starts_with(in0.at(row), in1.at(row))); });
+}
+void texts_34(const Call& call, const RowBlock& block) {
     const auto out = values_at<int64_t>(call.out);
     const auto in0 = values_at<Str>(call.in[0]);
     const auto in1 = values_at<int64_t>(call.in[1]);
@@ -224,19 +234,19 @@ void texts_33(const Call& call, const RowBlock& block) {
     const auto a4 = argument<int32_t>(call, 4);
     block.values(out, [&](int64_t row) { return int64_t(window_count(in0.at(row), in1.at(row), a0, a1, a2, a3, a4 != 0)); });
 }
-void texts_34(const Call& call, const RowBlock& block) {
+void texts_35(const Call& call, const RowBlock& block) {
     const auto out = values_at<Str>(call.out);
     const auto in0 = values_at<Str>(call.in[0]);
     const auto a0 = argument<int64_t>(call, 0);
     const auto a1 = argument<int64_t>(call, 1);
     block.strings(out, *call.pool, [&](int64_t row, auto& sink) { sink.append(substring_of(in0.at(row), a0, a1)); });
 }
-void texts_35(const Call& call, const RowBlock& block) {
+void texts_36(const Call& call, const RowBlock& block) {
     const auto out = values_at<Str>(call.out);
     const auto in0 = values_at<Str>(call.in[0]);
     block.strings(out, *call.pool, [&](int64_t row, auto& sink) { sink.append(trimmed(in0.at(row))); });
 }
-void texts_36(const Call& call, const RowBlock& block) {
+void texts_37(const Call& call, const RowBlock& block) {
     const auto out = values_at<Str>(call.out);
     const auto in0 = values_at<bool>(call.in[0]);
     const auto in1 = values_at<Str>(call.in[1]);
@@ -273,19 +283,20 @@ constexpr NamedFunction TEXTS[] = {
     {"json_number<int64_t>({0}, {1}) string string -> int64", texts_25},
     {"json_text({0}, {1}, {sink}) string string -> string", texts_26},
     {"key({0}) string -> int64", texts_27},
-    {"less({0}, {1}) string string -> bool", texts_28},
-    {"less_equal({0}, {1}) string string -> bool", texts_29},
-    {"lower({0}, {sink}) string -> string", texts_30},
-    {"not_equal({0}, {1}) string string -> bool", texts_31},
-    {"starts_with({0}, {1}) string string -> bool", texts_32},
-    {"window_count({0}, {1}, {a[0]}, {a[1]}, {a[2]}, {a[3]}, {a[4]} != 0) string int64 -> int64 int64 int32 int64 int64 int32", texts_33},
-    {"{sink}.append(substring_of({0}, {a[0]}, {a[1]})) string -> string int64 int64", texts_34},
-    {"{sink}.append(trimmed({0})) string -> string", texts_35},
-    {"{sink}.append({0} ? {1} : {2}) bool string string -> string", texts_36},
+    {"last_age({0}, {1}, {a[0]}, {a[1]}, {a[2]}, {a[3]}) string int64 -> float64 int64 int64 int32 float64", texts_28},
+    {"less({0}, {1}) string string -> bool", texts_29},
+    {"less_equal({0}, {1}) string string -> bool", texts_30},
+    {"lower({0}, {sink}) string -> string", texts_31},
+    {"not_equal({0}, {1}) string string -> bool", texts_32},
+    {"starts_with({0}, {1}) string string -> bool", texts_33},
+    {"window_count({0}, {1}, {a[0]}, {a[1]}, {a[2]}, {a[3]}, {a[4]} != 0) string int64 -> int64 int64 int32 int64 int64 int32", texts_34},
+    {"{sink}.append(substring_of({0}, {a[0]}, {a[1]})) string -> string int64 int64", texts_35},
+    {"{sink}.append(trimmed({0})) string -> string", texts_36},
+    {"{sink}.append({0} ? {1} : {2}) bool string string -> string", texts_37},
 };
 
 }  // namespace
 
-FunctionTable calls_texts() { return {TEXTS, 37}; }
+FunctionTable calls_texts() { return {TEXTS, 38}; }
 
 }  // namespace livectr

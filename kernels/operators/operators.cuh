@@ -1,5 +1,6 @@
 // Device functions of all operators of the feature language.
 #pragma once
+#include "operators/ages.cuh"
 #include "operators/casts.cuh"
 #include "operators/counts.cuh"
 #include "operators/dictionary.cuh"

@@ -9,198 +9,29 @@
 //     head int64, then for each cell that is not 0: ring u8, age u8, impressions and clicks as varints
 //
 // with `age` the number of cells before the one of `head`.
-//
-// Two rules bound memory, and both are functions of the sequence alone: a key leaves once no window can see any of its
-// cells, and beyond max_bytes the keys leave that were counted the longest ago.
-#include <algorithm>
-#include <deque>
-#include <memory>
-#include <utility>
-#include <vector>
-
-#include "operators/features.cuh"
-#include "runtime/index.cuh"
+#include "stream/ages.hpp"
+#include "stream/keyed_rows.hpp"
 
 namespace {
 
-constexpr int64_t COARSE = 7;        // a window's cells: the 6 of its length, and the one where it begins
-constexpr int64_t KEY_BYTES = 64;    // place, and slots of the index
-constexpr uint32_t NOBODY = NO_ROW;  // end of the list of keys
+constexpr int64_t COARSE = 7;  // a window's cells: the 6 of its length, and the one where it begins
 
-// Things by number, in chunks that never move.
-template <typename T>
-class Chunked {
-  public:
-    explicit Chunked(size_t each) : each_(each) {}
-    T* at(size_t i) { return chunks_[i / CHUNK].get() + i % CHUNK * each_; }
-    const T* at(size_t i) const { return chunks_[i / CHUNK].get() + i % CHUNK * each_; }
-
-    // A number that is free.
-    uint32_t take() {
-        if (!free_.empty()) {
-            const uint32_t found = free_.back();
-            free_.pop_back();
-            return found;
-        }
-        if (next_ % CHUNK == 0) chunks_.emplace_back(new T[CHUNK * each_]);
-        return next_++;
-    }
-    void give(uint32_t i) { free_.push_back(i); }
-
-  private:
-    static constexpr size_t CHUNK = 4096;
-    const size_t each_;
-    std::vector<std::unique_ptr<T[]>> chunks_;
-    std::vector<uint32_t> free_;
-    uint32_t next_ = 0;
-};
-
-struct Key {
-    int64_t key;
-    int64_t head;           // newest grain
-    uint32_t older, newer;  // neighbours by the time of the last count
-    uint32_t generation;    // that of the last count
-    uint32_t wide : 2;      // cells of 1 << wide bytes
-    uint32_t block : 30;    // cells
-};
-
-class CounterTable {
+class CounterTable final : public KeyedRows {
   public:
     CounterTable(int64_t grain_ms, int64_t fine, const int64_t* spans, int64_t rings, int64_t max_bytes)
-        : grain_ms_(grain_ms),
+        : KeyedRows(grain_ms, size_t(2 * (fine + COARSE * rings)), 3, max_bytes),
           fine_(fine),
           spans_(spans, spans + rings),
-          cells_(size_t(2 * (fine + COARSE * rings))),
-          max_bytes_(max_bytes),
-          blocks_{Chunked<uint8_t>(cells_), Chunked<uint8_t>(2 * cells_), Chunked<uint8_t>(4 * cells_)} {
+          cells_(size_t(2 * (fine + COARSE * rings))) {
         horizon_ = fine_ + (rings ? (COARSE + 1) * spans_.back() : 0);
     }
 
-    // Rows of the wanted among m events, as of before each, and the events counted.
-    void push(int64_t m, const int64_t* key, const int64_t* time_ms, const uint8_t* shown, const uint8_t* clicked,
-              const uint8_t* wanted) {
-        offsets.assign(1, 0);
-        bytes.clear();
-        for (int64_t i = 0; i < m; ++i) {
-            now_ms = std::max(now_ms, time_ms[i]);
-            const uint32_t id = find_row(index_.view(), key[i]);
-            if (wanted[i]) {
-                if (id != NOBODY) write(*keys_.at(id));
-                offsets.push_back(int64_t(bytes.size()));
-            }
-            if (shown[i] || clicked[i]) count(id, key[i], floor_divide(now_ms, grain_ms_), shown[i], clicked[i]);
-        }
-    }
-
-    // Rows of the keys that were counted after generation `since` was closed; of all keys for 0. Newest first.
-    void changed(int64_t since, std::vector<int64_t>& found) {
-        offsets.assign(1, 0);
-        bytes.clear();
-        for (uint32_t id = newest_; id != NOBODY; id = keys_.at(id)->older) {
-            const Key& key = *keys_.at(id);
-            if (key.generation <= since) break;
-            found.push_back(key.key);
-            write(key);
-            offsets.push_back(int64_t(bytes.size()));
-        }
-    }
-
-    // Keys that left after generation `since` was closed and are not back. Listed if `tracks`.
-    std::vector<int64_t> left(int64_t since) const {
-        std::vector<int64_t> found;
-        for (const auto& [generation, key] : left_)
-            if (generation > since && find_row(index_.view(), key) == NOBODY) found.push_back(key);
-        std::sort(found.begin(), found.end());
-        found.erase(std::unique(found.begin(), found.end()), found.end());
-        return found;
-    }
-    void forget_left(int64_t until) {
-        while (!left_.empty() && left_.front().first <= until) left_.pop_front();
-    }
-
-    // Visits all keys, the longest not counted first.
-    template <typename Visit>
-    void each(Visit visit) const {
-        for (uint32_t id = oldest_; id != NOBODY; id = keys_.at(id)->newer) visit(*keys_.at(id));
-    }
-    size_t block_bytes(uint32_t wide) const { return cells_ << wide; }
-    const uint8_t* block(const Key& key) const { return blocks_[key.wide].at(key.block); }
-
-    // Adds a key that was exported, as the one that was counted last.
-    void assign(int64_t key, int64_t head, uint32_t wide, const uint8_t* block) {
-        Key& made = *keys_.at(create(key, head, wide));
-        memcpy(blocks_[wide].at(made.block), block, block_bytes(wide));
-    }
-
-    int64_t mark() { return generation_++; }
-    int64_t size() const { return size_; }
-    int64_t listed() const { return int64_t(left_.size()); }
-    // Depends on the keys and their counts alone, so that a restored table evicts the same keys.
-    int64_t bytes_held() const { return bytes_; }
-
-    std::vector<int64_t> offsets;
-    std::vector<uint8_t> bytes;
-    int64_t now_ms = 0, expired = 0, evicted = 0;
-    bool tracks = false;
-
   private:
-    int64_t cost(uint32_t wide) const { return KEY_BYTES + int64_t(block_bytes(wide)); }
-
-    uint32_t create(int64_t key, int64_t head, uint32_t wide) {
-        const uint32_t id = keys_.take();
-        const uint32_t block = blocks_[wide].take();
-        *keys_.at(id) = {key, head, newest_, NOBODY, generation_, wide, block};
-        memset(blocks_[wide].at(block), 0, block_bytes(wide));
-        (newest_ == NOBODY ? oldest_ : keys_.at(newest_)->newer) = id;
-        newest_ = id;
-        index_.find_or_insert(key, id);
-        bytes_ += cost(wide);
-        ++size_;
-        return id;
-    }
-
-    void unlink(const Key& key) {
-        (key.older == NOBODY ? oldest_ : keys_.at(key.older)->newer) = key.newer;
-        (key.newer == NOBODY ? newest_ : keys_.at(key.newer)->older) = key.older;
-    }
-
-    void touch(uint32_t id) {
-        Key& key = *keys_.at(id);
-        key.generation = generation_;
-        if (newest_ == id) return;
-        unlink(key);
-        key.older = newest_, key.newer = NOBODY;
-        keys_.at(newest_)->newer = id;
-        newest_ = id;
-    }
-
-    void leave(uint32_t id) {
-        const Key& key = *keys_.at(id);
-        if (tracks) left_.push_back({generation_, key.key});
-        unlink(key);
-        index_.erase(key.key);
-        bytes_ -= cost(key.wide);
-        blocks_[key.wide].give(key.block);
-        keys_.give(id);
-        --size_;
-    }
-
-    void count(uint32_t id, int64_t key, int64_t grain, bool shown, bool clicked) {
-        while (oldest_ != NOBODY && oldest_ != id && keys_.at(oldest_)->head < grain - horizon_) {
-            leave(oldest_);
-            ++expired;
-        }
-        if (id == NOBODY) id = create(key, grain, 0);
-        else touch(id);
-        Key& counted = *keys_.at(id);
-        advance(counted, grain);
-        const size_t cell = size_t(2 * (grain % fine_));
-        if (shown) bump(counted, cell, 1);
-        if (clicked) bump(counted, cell + 1, 1);
-        while (bytes_ > max_bytes_ && size_ > 1) {
-            leave(oldest_);
-            ++evicted;
-        }
+    void add(Key& key, const Event& event) override {
+        advance(key, event.grain);
+        const size_t cell = size_t(2 * (event.grain % fine_));
+        if (event.shown) bump(key, cell, 1);
+        if (event.clicked) bump(key, cell + 1, 1);
     }
 
     size_t coarse_cell(size_t ring, int64_t number) const {
@@ -246,7 +77,7 @@ class CounterTable {
     }
 
     void put(Key& key, size_t cell, uint32_t n) {
-        uint8_t* const at = blocks_[key.wide].at(key.block) + (cell << key.wide);
+        uint8_t* const at = block(key) + (cell << key.wide);
         memcpy(at, &n, size_t{1} << key.wide);  // little-endian
     }
 
@@ -257,16 +88,13 @@ class CounterTable {
     }
 
     void widen(Key& key) {
-        const uint32_t wide = key.wide + 1, block = blocks_[wide].take();
-        Key wider = key;
-        wider.wide = wide, wider.block = block;
-        for (size_t cell = 0; cell < cells_; ++cell) put(wider, cell, get(key, cell));
-        blocks_[key.wide].give(key.block);
-        bytes_ += cost(wide) - cost(key.wide);
-        key = wider;
+        wider_.resize(cells_);
+        for (size_t cell = 0; cell < cells_; ++cell) wider_[cell] = get(key, cell);
+        resize(key, key.wide + 1);
+        for (size_t cell = 0; cell < cells_; ++cell) put(key, cell, wider_[cell]);
     }
 
-    void write(const Key& key) {
+    void write(const Key& key) override {
         const auto* const head = reinterpret_cast<const uint8_t*>(&key.head);
         bytes.insert(bytes.end(), head, head + 8);
         for (int64_t age = 0; age < fine_ && age <= key.head; ++age)
@@ -292,44 +120,40 @@ class CounterTable {
         bytes.push_back(uint8_t(n));
     }
 
-    const int64_t grain_ms_, fine_;
+    const int64_t fine_;
     const std::vector<int64_t> spans_;
     const size_t cells_;
-    const int64_t max_bytes_;
-    int64_t horizon_ = 0;
-    Index index_{0};
-    Chunked<Key> keys_{1};
-    Chunked<uint8_t> blocks_[3];
-    std::deque<std::pair<int64_t, int64_t>> left_;  // (generation, key)
-    uint32_t oldest_ = NOBODY, newest_ = NOBODY;
-    uint32_t generation_ = 1;
-    int64_t bytes_ = 0, size_ = 0;
+    std::vector<uint32_t> wider_;
 };
 
-CounterTable& of(void* table) { return *static_cast<CounterTable*>(table); }
+KeyedRows& of(void* table) { return *static_cast<KeyedRows*>(table); }
 
 }  // namespace
 
-// ── the calls of counters.py ────────────────────────────────────────────────────────────────────────────────
+// ── the calls of counters.py and ages.py ────────────────────────────────────────────────────────────────────────────────
 
 extern "C" {
 
 void* counters_new(int64_t grain_ms, int64_t fine, const int64_t* spans, int64_t rings, int64_t max_bytes) {
-    return new CounterTable(grain_ms, fine, spans, rings, max_bytes);
+    return static_cast<KeyedRows*>(new CounterTable(grain_ms, fine, spans, rings, max_bytes));
 }
-void counters_free(void* table) { delete static_cast<CounterTable*>(table); }
+// Times of the last events; lag and within in grains. The other calls are those of counters.
+void* ages_new(int64_t grain_ms, int64_t lag, int64_t within, int64_t max_bytes) {
+    return static_cast<KeyedRows*>(new AgeTable(grain_ms, lag, within, max_bytes));
+}
+void counters_free(void* table) { delete static_cast<KeyedRows*>(table); }
 
 // facts int64[6]: keys, bytes, keys that expired, keys that were evicted, keys listed as left, time of the sequence.
 void counters_facts(void* table, int64_t* facts) {
-    const CounterTable& t = of(table);
+    const KeyedRows& t = of(table);
     const int64_t found[] = {t.size(), t.bytes_held(), t.expired, t.evicted, t.listed(), t.now_ms};
     std::copy(found, found + 6, facts);
 }
 
 // Returns the bytes of the rows of the wanted.
-int64_t counters_push(void* table, int64_t m, const int64_t* key, const int64_t* time_ms, const uint8_t* shown,
-                      const uint8_t* clicked, const uint8_t* wanted) {
-    of(table).push(m, key, time_ms, shown, clicked, wanted);
+int64_t counters_push(void* table, int64_t m, const int64_t* key, const int64_t* time_ms, const int64_t* event_ms,
+                      const uint8_t* shown, const uint8_t* clicked, const uint8_t* wanted) {
+    of(table).push(m, key, time_ms, event_ms, shown, clicked, wanted);
     return int64_t(of(table).bytes.size());
 }
 
@@ -373,11 +197,11 @@ void counters_export(void* table, int64_t* keys, int64_t* heads, uint8_t* wide, 
 // Fills an empty table. Returns the bytes of the blocks that were read; -1: they are fewer, or a width is none.
 int64_t counters_assign(void* table, int64_t now_ms, int64_t m, const int64_t* keys, const int64_t* heads,
                         const uint8_t* wide, const uint8_t* blocks, int64_t bytes) {
-    CounterTable& t = of(table);
+    KeyedRows& t = of(table);
     t.now_ms = now_ms;
     int64_t read = 0;
     for (int64_t i = 0; i < m; ++i) {
-        if (wide[i] > 2 || read + int64_t(t.block_bytes(wide[i])) > bytes) return -1;
+        if (wide[i] >= t.classes() || read + int64_t(t.block_bytes(wide[i])) > bytes) return -1;
         t.assign(keys[i], heads[i], wide[i], blocks + read);
         read += int64_t(t.block_bytes(wide[i]));
     }

@@ -1,4 +1,4 @@
-"""Windowed counters of keys: Python interface of `stream/counters.cpp`."""
+"""Counters of keys, of windows or of ages: Python interface of `stream/counters.cpp`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from livectr.kernels.stream.history import NEVER
 
 I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
+
+MOST_LAG = 6
+"""Grains of the lag of an `AgeTable`: more entries of a key would find no place."""
 
 
 class Rows(NamedTuple):
@@ -42,7 +45,7 @@ class SavedCounters(NamedTuple):
         now: int64[1], time of the sequence in ms.
         keys: int64[n].
         heads: int64[n], newest grain of each key.
-        wide: uint8[n], logarithm of the bytes of a cell.
+        wide: uint8[n], logarithm of the bytes of a cell, or of the entries of ages.
         cells: uint8[…], key after key.
     """
 
@@ -53,24 +56,15 @@ class SavedCounters(NamedTuple):
     cells: U8
 
 
-class CounterTable:
-    """Impressions and clicks of each key by time, for windows of several lengths.
+class KeyedRows:
+    """Rows of keys that examples change; see the tables below.
 
     The result depends on the sequence of events alone, not on how it is cut into calls. Not thread-safe.
-
-    Args:
-        grain_ms: length of the finest cells; windows end at a multiple of it.
-        fine: finest cells of a key: those of the shortest window and of the times before the newest event as
-            of which rows are read.
-        spans: lengths in grains of the cells of each longer window, which has 6 of them.
-        max_bytes: limit of `bytes`. Beyond it the keys leave that were counted the longest ago; the last
-            stays.
     """
 
-    def __init__(self, grain_ms: int, fine: int, spans: Sequence[int], *, max_bytes: int = NEVER) -> None:
+    def __init__(self, handle: int | None) -> None:
         self._calls = _library()
-        lengths = np.array(spans, np.int64)
-        self._handle = self._calls.counters_new(grain_ms, fine, lengths, len(lengths), max_bytes)
+        self._handle = handle
 
     def __del__(self) -> None:
         if handle := getattr(self, "_handle", None):
@@ -105,7 +99,9 @@ class CounterTable:
         self._calls.counters_facts(self._handle, facts)
         return facts.tolist()
 
-    def push(self, key: I64, time_ms: I64, shown: U8, clicked: U8, wanted: U8) -> Rows:
+    def push(
+        self, key: I64, time_ms: I64, shown: U8, clicked: U8, wanted: U8, event_ms: I64 | None = None
+    ) -> Rows:
         """Count m events in sequence.
 
         Args:
@@ -115,14 +111,15 @@ class CounterTable:
             shown: uint8[m], 1 for an impression.
             clicked: uint8[m], 1 for a click.
             wanted: uint8[m], 1 where the key's row is asked for.
+            event_ms: int64[m], times of the events, of which ages are; None: `time_ms`.
 
         Returns:
             Rows of the wanted, as of before their event.
         """
-        m = len(key)
-        if not m == len(time_ms) == len(shown) == len(clicked) == len(wanted):
-            raise ValueError("key, time_ms, shown, clicked and wanted differ in length")
-        size = self._calls.counters_push(self._handle, m, key, time_ms, shown, clicked, wanted)
+        m, event_ms = len(key), time_ms if event_ms is None else event_ms
+        if not m == len(time_ms) == len(event_ms) == len(shown) == len(clicked) == len(wanted):
+            raise ValueError("key, time_ms, event_ms, shown, clicked and wanted differ in length")
+        size = self._calls.counters_push(self._handle, m, key, time_ms, event_ms, shown, clicked, wanted)
         return self._rows(int(np.count_nonzero(wanted)), size)
 
     def _rows(self, count: int, size: int) -> Rows:
@@ -182,6 +179,39 @@ class CounterTable:
             raise ValueError("saved counters of other windows")
 
 
+class CounterTable(KeyedRows):
+    """Impressions and clicks of each key by time, for windows of several lengths.
+
+    Args:
+        grain_ms: length of the finest cells; windows end at a multiple of it.
+        fine: finest cells of a key: those of the shortest window and of the times before the newest event as
+            of which rows are read.
+        spans: lengths in grains of the cells of each longer window, which has 6 of them.
+        max_bytes: limit of `bytes`. Beyond it the keys leave that were counted the longest ago; the last
+            stays.
+    """
+
+    def __init__(self, grain_ms: int, fine: int, spans: Sequence[int], *, max_bytes: int = NEVER) -> None:
+        lengths = np.array(spans, np.int64)
+        super().__init__(_library().counters_new(grain_ms, fine, lengths, len(lengths), max_bytes))
+
+
+class AgeTable(KeyedRows):
+    """Times of the last impression and click of each key.
+
+    Args:
+        grain_ms: an event is seen from the next multiple of it after it is known.
+        lag: grains before the newest event as of which rows are read, at most 6.
+        within: grains after which an event is too old.
+        max_bytes: as `CounterTable`.
+    """
+
+    def __init__(self, grain_ms: int, lag: int, within: int, *, max_bytes: int = NEVER) -> None:
+        if lag > MOST_LAG:
+            raise ValueError(f"ages as of {lag} grains before; at most {MOST_LAG}")
+        super().__init__(_library().ages_new(grain_ms, lag, within, max_bytes))
+
+
 @functools.cache
 def _library() -> ctypes.CDLL:
     library = kernel_library()
@@ -190,10 +220,11 @@ def _library() -> ctypes.CDLL:
     handle, number = ctypes.c_void_p, ctypes.c_int64
     library.counters_new.restype = handle
     library.counters_new.argtypes = [number, number, i64, number, number]
+    library.ages_new.restype, library.ages_new.argtypes = handle, [number] * 4
     library.counters_free.argtypes = [handle]
     library.counters_facts.argtypes = [handle, i64]
     library.counters_push.restype = number
-    library.counters_push.argtypes = [handle, number, i64, i64, u8, u8, u8]
+    library.counters_push.argtypes = [handle, number, i64, i64, i64, u8, u8, u8]
     library.counters_rows.argtypes = [handle, i64, u8]
     library.counters_changed.argtypes = [handle, number, i64, i64]
     library.counters_mark.restype, library.counters_mark.argtypes = number, [handle]

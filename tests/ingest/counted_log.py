@@ -7,13 +7,14 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from livectr import Label, Stream, Target, counts, label_join
+from livectr import Label, Stream, Target, ages, counts, label_join
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.language.delays import Delayed
 from livectr.ingest.language.expr import Expr
 from livectr.ingest.language.streams import View
+from livectr.ingest.operators.ages import Ages
 from livectr.ingest.operators.counts import Counts
 from livectr.ingest.pipeline import Pipeline
 from livectr.models import LR
@@ -52,6 +53,17 @@ def pipeline_of(log: View) -> tuple[Pipeline, Counts, Counts]:
         for window in OVER:
             wanted |= {f"{name}_{window}_shown": each.impressions[window]}
             wanted |= {f"{name}_{window}_clicked": each.clicks[window], f"{name}_{window}": each.rate(window)}
+    targets = [Target(label.name) for label in log.more_labels]
+    sparse = {"slot": log.slot, "ad": log.ad}
+    return Pipeline(log, sparse=sparse, dense=wanted, rank=LR(), targets=targets), by_ad, by_both
+
+
+def aged_pipeline_of(log: View) -> tuple[Pipeline, Ages, Ages]:
+    """Windows by ad, and ages of both kinds by ad, and by ad and slot, which are forgotten soon."""
+    by_ad, by_both = ages(log, by="ad"), ages(log, by=(log.ad, log.slot), within="100s")
+    wanted: dict[str, Expr] = {"ad_6s": counts(log, by="ad", over="6s").clicks["6s"]}
+    for name, each in (("ad", by_ad), ("both", by_both)):
+        wanted |= {f"{name}_shown": each.seconds("impression"), f"{name}_clicked": each.seconds("click")}
     targets = [Target(label.name) for label in log.more_labels]
     sparse = {"slot": log.slot, "ad": log.ad}
     return Pipeline(log, sparse=sparse, dense=wanted, rank=LR(), targets=targets), by_ad, by_both

@@ -1,7 +1,8 @@
-"""Windows of a request equal those of the same impression in training, for all that was known by then."""
+"""Counters of a request equal those of the same impression in training, for all that was known by then."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 from livectr.client.clients import column_of
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.extract.statistics import Statistics
+from livectr.ingest.language.streams import View
+from livectr.ingest.pipeline import Pipeline
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving.request.features import RequestFeatures
 from livectr.serving.request.lookup_rows import LookupRows
@@ -22,7 +25,7 @@ from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.values import ValueCopier
 from livectr.verify.live import LiveInputs
 from livectr.verify.requests import Request
-from tests.ingest.counted_log import COLUMNS, log_of, opened, pipeline_of, read, write_log
+from tests.ingest.counted_log import COLUMNS, aged_pipeline_of, log_of, opened, pipeline_of, read, write_log
 from tests.ingest.written_out import written_out
 from tests.serving.publication import seal_values
 
@@ -43,10 +46,13 @@ def request(ts: int, user: int, slot: int, *, shared: bool) -> Any:
     return pb.RankRequest(context=context, candidates=candidates)
 
 
+@pytest.mark.parametrize("made", [pipeline_of, aged_pipeline_of], ids=["windows", "ages"])
 @pytest.mark.parametrize("shared", [True, False], ids=["slot of all", "slot of each"])
-def test_a_request_has_the_windows_of_training(tmp_path: Path, redis_url: str, shared: bool) -> None:
+def test_a_request_has_the_counters_of_training(
+    tmp_path: Path, redis_url: str, shared: bool, made: Callable[[View], tuple[Pipeline, object, object]]
+) -> None:
     """Each version has what was counted since the one before. `verify` recomputes the same from Redis."""
-    pipeline, *_ = pipeline_of(log_of())
+    pipeline, *_ = made(log_of())
     url, plan = write_log(tmp_path, 200), pipeline.plan
     (whole,) = read(pipeline, url, [10_000])
     trained = Extractor(plan)(whole.columns).dense

@@ -49,7 +49,7 @@ def test_ranks_that_are_killed_end_as_one_that_was_not(tmp_path: Path) -> None:
     assert_same(one, unbroken)
     assert_close(two, unbroken)
     want = counters(tmp_path / "unbroken")
-    assert len(want) == 10 and all(want.values())
+    assert len(want) == 15 and all(want.values())
     assert counters(tmp_path / "one") == want and counters(tmp_path / "two") == want
     drift = counters(tmp_path / "unbroken", "drift")
     assert drift["reference_counts"] and drift["counts"]

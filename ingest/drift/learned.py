@@ -25,6 +25,8 @@ I64 = npt.NDArray[np.int64]
 PREFIX = "drift."
 """Begin of the names of the tensors in a version."""
 COARSE_BITS = 7
+_MOST_PERIOD = (1 << 31) - 16
+"""Periods from which codes of a period, and of those beside it, may not be int64."""
 
 
 @dataclass(frozen=True)
@@ -90,11 +92,16 @@ class Learned:
         }
 
     @staticmethod
-    def from_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> Learned | None:
+    def from_arrays(arrays: Mapping[str, npt.NDArray[Any]], fields: int, features: int) -> Learned | None:
         """Distributions of a version; None: it has none.
 
+        Args:
+            arrays: tensors of the version, by name.
+            fields: F.
+            features: F + dense numbers.
+
         Raises:
-            MismatchError: they are no distributions.
+            MismatchError: they are no distributions of these features.
         """
         if PREFIX + "period" not in arrays:
             return None
@@ -103,9 +110,18 @@ class Learned:
         except KeyError as error:
             raise MismatchError(f"the published distributions of features lack {error}") from None
         integers = all(array.dtype == np.int64 for array in (when, codes, counts))
-        if not integers or when.shape != (2,) or codes.shape != counts.shape or when[1] < 1:
+        if not integers or when.shape != (2,) or codes.ndim != 1 or codes.shape != counts.shape:
             raise MismatchError("the published distributions of features have other shapes")
-        return Learned(int(when[0]), int(when[1]), Counts(codes, counts))
+        period, period_ms = when.tolist()
+        if abs(period) >= _MOST_PERIOD or period_ms < 1:
+            raise MismatchError(f"the published distributions are of a period {period} of {period_ms} ms")
+        last = np.arange(2 + fields, 2 + features) * BIN - 1
+        rising = bool((np.diff(codes) > 0).all() and (counts > 0).all())
+        if not rising or not len(codes) or codes[0] != 0 or codes[-1] >= (1 + features) * BIN:
+            raise MismatchError("the published distributions hold no counts of these features")
+        if not np.isin(last, codes).all():
+            raise MismatchError("the published distributions lack the greatest bin of a dense number")
+        return Learned(period, period_ms, Counts(codes, counts))
 
 
 def _coarse(counts: Counts, fields: int, edges: I64) -> Counts:

@@ -5,6 +5,7 @@ A server holds all fields, so ⊕ is the identity; see `models.base`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -36,6 +37,8 @@ from livectr.store.calibration import PREFIX, SegmentMaps
 from livectr.store.layout import F32
 from livectr.store.targets import F64
 from livectr.system.errors import MismatchError
+
+log = logging.getLogger(__name__)
 
 _COPIED_BYTES = 8 << 20
 """Most bytes of the copies of a shared list in a call of the model; more rows take several calls."""
@@ -99,7 +102,7 @@ class RankScorer(Snapshots[Snapshot]):
         self.in_one_call = self._forward is not None and (not self._gathers or self._pooling is not None)
         self.statistics = published_statistics(pipeline, dense)
         self.maps = SegmentMaps.from_arrays({n: t.numpy() for n, t in dense.items() if n.startswith(PREFIX)})
-        self.learned = Learned.from_arrays({n: t.numpy() for n, t in dense.items() if n.startswith(DRIFT)})
+        self.learned = _learned(dense, len(plan.fields), len(plan.dense_names))
         self._segment = pipeline.segment_field
 
     def others_of(self, inputs: ModelInputs) -> F32:
@@ -290,6 +293,16 @@ class RankScorer(Snapshots[Snapshot]):
         sequences = {name: ragged(lists[name], self._slice) for name in gathers.sequences}
         ragged_content = {name: ragged(content[name]) for name in gathers.content}
         return Gathered(pooled, sequences, dense if gathers.dense else None, ragged_content)
+
+
+def _learned(dense: Mapping[str, Tensor], fields: int, numbers: int) -> Learned | None:
+    """Distributions of a version's features; damaged ones are left, for no reply depends on them."""
+    arrays = {name: tensor.numpy() for name, tensor in dense.items() if name.startswith(DRIFT)}
+    try:
+        return Learned.from_arrays(arrays, fields, fields + numbers)
+    except MismatchError as error:
+        log.warning("%s: the skew of features is not measured at this version", error)
+        return None
 
 
 def rank_scorer(version: ModelVersion) -> RankScorer:

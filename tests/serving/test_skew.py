@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from livectr.client.clients import RankClient
 from livectr.ingest.drift import psi
-from livectr.ingest.drift.counts import Counts
+from livectr.ingest.drift.counts import BIN, Counts
 from livectr.ingest.drift.learned import Learned
 from livectr.serving.app import App
 from livectr.serving.native.build import BUILT, build, front_library
 from livectr.serving.score import rank
+from livectr.serving.score.rank_scorer import RankScorer, rank_scorer
 from livectr.system.errors import MismatchError
 from livectr.trainer.drift import feature_drift
 from livectr.trainer.run import TrainOptions, train
@@ -74,18 +76,43 @@ def test_servers_with_either_front_tell_which_features_are_skewed(
             for row in served[:20]:
                 ask(ranks, row, 3)
         found[front] = skew()
+        current = app.sides.stable.follower.current
+        assert current is not None and rank_scorer(current).learned is not None
+        damaged = {**current.dense, "drift.codes": current.dense["drift.codes"].flip(0)}
+        assert RankScorer(pipeline(), damaged).learned is None, "requests are answered without it"
     assert {name for name, value in found["python"].items() if value > 0.25} == {"device", "tags", "price"}
     assert all(found["python"][name] < 0.1 for name in ("ad", "user", "hour", "wait")), found
     assert found["native"] == found["python"]
 
 
-def test_damaged_distributions_are_refused() -> None:
-    learned = Learned(3, 10, Counts(np.array([0, 65_536]), np.array([5, 5])))
-    arrays = learned.arrays()
-    again = Learned.from_arrays(arrays)
+LEARNED = Learned(3, 10, Counts(np.array([0, BIN, BIN + 5, 3 * BIN - 1]), np.array([5, 2, 3, 5])))
+"""Of a sparse field and a dense number."""
+DAMAGED: dict[str, dict[str, npt.NDArray[Any]]] = {
+    "shapes": {"counts": np.zeros(3, np.int64)},
+    "a table": {"codes": np.zeros((2, 2), np.int64), "counts": np.zeros((2, 2), np.int64)},
+    "types": {"counts": np.ones(4, np.float32)},
+    "nothing": {"codes": np.empty(0, np.int64), "counts": np.empty(0, np.int64)},
+    "no order": {"codes": np.array([0, BIN + 5, BIN, 3 * BIN - 1])},
+    "other features": {"codes": np.array([0, BIN, 3 * BIN - 1, 3 * BIN])},
+    "before the rows": {"codes": np.array([-7, BIN, BIN + 5, 3 * BIN - 1])},
+    "no greatest bin": {"codes": np.array([0, BIN, BIN + 5, 2 * BIN + 9])},
+    "negative counts": {"counts": np.array([5, -2, 3, 5])},
+    "no period": {"period": np.array([3, 0])},
+    "a period past int64": {"period": np.array([1 << 40, 10])},
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_damaged_distributions_are_refused(name: str) -> None:
+    damaged = {f"drift.{part}": array for part, array in DAMAGED[name].items()}
+    with pytest.raises(MismatchError, match="the published distributions"):
+        Learned.from_arrays(LEARNED.arrays() | damaged, 1, 2)
+
+
+def test_distributions_are_those_that_were_published() -> None:
+    arrays = LEARNED.arrays()
+    again = Learned.from_arrays(arrays, 1, 2)
     assert again is not None and again.period == 3 and again.counts.rows == 5
-    assert Learned.from_arrays({}) is None
+    assert Learned.from_arrays({}, 1, 2) is None
     with pytest.raises(MismatchError, match="lack"):
-        Learned.from_arrays({name: array for name, array in arrays.items() if "codes" not in name})
-    with pytest.raises(MismatchError, match="other shapes"):
-        Learned.from_arrays(arrays | {"drift.counts": np.zeros(3, np.int64)})
+        Learned.from_arrays({name: array for name, array in arrays.items() if "codes" not in name}, 1, 2)

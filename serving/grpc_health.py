@@ -1,4 +1,4 @@
-"""gRPC's health service. No client's stream keeps a status from others, or from the server.
+"""gRPC's health service. No client's stream stops the server, or those that ask (`Check`).
 
     Check ─► status
     Watch ─► stream ─► threads of the streams ─► its newest status, when it is another
@@ -25,8 +25,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 log = logging.getLogger(__name__)
 
 Status = health_pb2.HealthCheckResponse
-_THREADS = 4
-"""Streams that a status is sent to at a time; one to a client without a window takes a thread."""
+_THREADS = 16
+"""Streams that a status is sent to at a time. Clients without a window that hold all of them keep it from other
+streams, and from nobody else."""
 
 
 class _Stream:

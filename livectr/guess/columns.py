@@ -23,6 +23,7 @@ from livectr.logs.values import (
     are_shortened,
     bracketed,
     list_of,
+    lost_digits,
     mixed_marks,
     mixed_signs,
     numbers_in,
@@ -54,7 +55,6 @@ BINS = 10
 
 LEFT_OUT = "left out"
 EMPTY = "every value is empty"
-ROUNDED = "ids beyond 2^53 as floats, which have lost digits: write whole numbers or texts"
 SHORTENED = "ids such as 1.00001E+15, which have lost digits: write whole numbers or texts"
 MOSTLY = 0.5
 """Share of numbers among texts from which the others are doubted."""
@@ -129,7 +129,7 @@ def _number_use(name: str, values: pa.ChunkedArray) -> Use:
         return _out(OTHER_TIME)
     if not whole:
         if names_something(name) and are_rounded(values):
-            return _out(ROUNDED)
+            return _out(lost_digits(values.type))
         return _amount(values, dtype, "a fraction")
     if ID_NAME.search(name):
         if distinct > ROW_ID * present and present > FEW:

@@ -199,7 +199,7 @@ def guess(sample: Sample, wanted: Wanted, clicked: npt.NDArray[np.bool_], known:
     timed = time_of(table, wanted)
     if timed is not None:
         name, (chosen, form) = timed[0].name[0], timed
-        check_digits(name, sample.forms[name])
+        check_digits(name, table.column(name), sample.forms[name])
         made = next((f"{one.why}, " for one in sample.made if one.name == name), "")
         uses[name] = Use("time", "int64", f"{_span(table, name, form)}, {made}{chosen.why}")
     for name in table.column_names:

@@ -24,6 +24,7 @@ from livectr.guess.roles import ROW_ORDER, Wanted, labels, time_of
 from livectr.ingest.language.streams import CLOCK_SLACK_MS
 from livectr.logs.names import REQUEST_NAME, names_something
 from livectr.logs.times import TimeForm, check_digits
+from livectr.logs.values import Form
 from livectr.system.errors import ConfigError
 
 KEYED = 0.99
@@ -296,8 +297,9 @@ def time_column(log: RawLog, wanted: Wanted, flag: str) -> tuple[str, TimeForm]:
         wanted = replace(wanted, time=log.sample.made[-1].name)
     try:
         timed = time_of(log.table, wanted)
-        if timed is not None and (written_as := log.sample.forms.get(timed[0].name[0])) is not None:
-            check_digits(timed[0].name[0], written_as)
+        if timed is not None:
+            column = timed[0].name[0]
+            check_digits(column, log.table.column(column), log.sample.forms.get(column, Form("")))
     except ConfigError as error:
         raise ConfigError(f"{name}: {error}".replace("--time", flag)) from None
     assert timed is not None

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from livectr.config.parsing import nearest
-from livectr.guess.columns import ROUNDED, SHORTENED, Use, listed, shortened
+from livectr.guess.columns import SHORTENED, Use, listed, shortened
 from livectr.logs.names import ITEM_NAME, REQUEST_NAME, USER_NAME
 from livectr.logs.times import (
     BEST,
@@ -28,7 +28,7 @@ from livectr.logs.times import (
     milliseconds,
     why_no_time,
 )
-from livectr.logs.values import ABSENT, are_rounded, are_shortened, missing, without_nan
+from livectr.logs.values import ABSENT, are_rounded, are_shortened, lost_digits, missing, without_nan
 from livectr.system.errors import ConfigError
 
 NOBODY = "none"
@@ -433,7 +433,7 @@ def _one_value(sample: pa.Table, name: str, flag: str) -> None:
 def _held(column: pa.ChunkedArray) -> str:
     """Words on values that name nothing, and what to do."""
     if pa.types.is_floating(column.type) and are_rounded(column):
-        return ROUNDED
+        return lost_digits(column.type)
     if are_shortened(column):
         return SHORTENED
     return f"{column.type}; name a column of texts or whole numbers"

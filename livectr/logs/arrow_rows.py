@@ -87,10 +87,11 @@ def _without_long(rows: Rows, account: Account) -> Rows:
 
 
 def plain(column: pa.Array) -> pa.Array:
-    """Column of a type that logs have: bool, int32, int64, double, string, binary, times, or a list of these.
+    """Column of a plain type: bool, int32, int64, float, double, string, binary, times, or a list of these.
 
-    Unsigned numbers beyond int64 and long decimals are texts, durations milliseconds. A type that has no
-    plain one stays as it is.
+    Unsigned numbers beyond int64 and long decimals are texts, durations milliseconds. Floats stay floats, for
+    they lack digits of ids and times (`livectr.logs.values.lost_digits`). A type that has no plain one stays
+    as it is.
     """
     kind = column.type
     if isinstance(kind, pa.BaseExtensionType):
@@ -106,8 +107,8 @@ def plain(column: pa.Array) -> pa.Array:
         return column.cast(pa.int32() if kind.bit_width < 32 else pa.int64() if kind == pa.uint32() else kind)
     if pa.types.is_decimal(kind):
         return _decimal(column)
-    if pa.types.is_float16(kind) or pa.types.is_float32(kind):
-        return column.cast(pa.float64())
+    if pa.types.is_float16(kind):
+        return column.cast(pa.float32())
     if pa.types.is_large_string(kind) or kind == pa.string_view():
         return column.cast(pa.string())
     if pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind) or kind == pa.binary_view():
@@ -132,7 +133,7 @@ def is_plain(kind: pa.DataType) -> bool:
         return is_plain(item) and not (
             pa.types.is_nested(item) or pa.types.is_temporal(item) or item == pa.binary()
         )
-    plain = (pa.bool_(), pa.int32(), pa.int64(), pa.float64(), pa.string(), pa.binary())
+    plain = (pa.bool_(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string(), pa.binary())
     return kind in plain or pa.types.is_timestamp(kind) or pa.types.is_date(kind)
 
 

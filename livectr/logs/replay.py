@@ -25,7 +25,7 @@ from livectr.logs.formats import LAYOUTS, Layout
 from livectr.logs.json_events import json_events, message_key, message_keys
 from livectr.logs.names import names_something
 from livectr.logs.times import TimeForm, check_digits, epoch_ms, form_of, why_no_time
-from livectr.logs.values import Form, form_of_column, valued
+from livectr.logs.values import Form, are_rounded, form_of_column, lost_digits, valued, widened
 from livectr.simulator.partition import partitions_of
 from livectr.simulator.sinks import Sink, holds, move_parts, open_sink
 from livectr.system.errors import ConfigError, RowsError
@@ -230,8 +230,12 @@ def typed_rows(
                 else form_of_column(batch.column(name), is_id=names_something(name))
                 for name in batch.schema.names
             }
+            for name in filter(names_something, batch.schema.names):
+                column = batch.column(name)
+                if pa.types.is_floating(column.type) and are_rounded(column) and name not in types:
+                    account.remarks.append(f"{name} holds {lost_digits(column.type)}")
             if time:
-                check_digits(time, forms[time])
+                check_digits(time, batch.column(time), forms[time])
                 time_form = _time_form(time, valued(batch.column(time), forms[time]))
                 account.remarks.append(f"{time}: {time_form.words}")
         values = {}
@@ -251,7 +255,7 @@ def typed_rows(
                 column = _times(column, time_form)
             elif pa.types.is_temporal(column.type) and not pa.types.is_duration(column.type):
                 column = epoch_ms(column, TimeForm("timestamp", since_s=None))
-            values[name] = column
+            values[name] = widened(column)
         kinds = {name: "a time" if name == time else str(column.type) for name, column in values.items()}
         fitted = fitting(rows, values, kinds, [*needed, *([time] if time else ())], account)
         if fitted.batch.num_rows:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from livectr.ingest.language.event_times import EARLIEST_MS, LATEST_MS, LIKELY
 from livectr.logs.formats import iso_ms
-from livectr.logs.values import STRAY, Form
+from livectr.logs.values import STRAY, Form, are_rounded, with_digits
 from livectr.system.errors import ConfigError
 from livectr.system.texts import visible
 
@@ -108,13 +108,19 @@ def form_of(values: pa.Array | pa.ChunkedArray, *, named: bool = False) -> TimeF
     return _number_form(numbers[np.isfinite(numbers)], named)
 
 
-def check_digits(name: str, form: Form) -> None:
-    """Raise ConfigError for times that a spreadsheet has shortened.
+def check_digits(name: str, values: pa.Array | pa.ChunkedArray, form: Form) -> None:
+    """Raise ConfigError for times that have lost digits: in a spreadsheet, or as 32-bit floats.
 
     Args:
         name: of the column.
+        values: of the column.
         form: of its texts.
     """
+    if pa.types.is_float32(values.type) and are_rounded(values):
+        raise ConfigError(
+            f"--time: column {name!r} holds 32-bit floats, in which these times have lost digits: write "
+            "whole numbers or 64-bit floats."
+        )
     if form.rounded:
         raise ConfigError(
             f"--time: column {name!r} holds numbers such as 1.764E+12, which have lost digits: write whole "
@@ -280,6 +286,8 @@ def milliseconds(values: pa.Array | pa.ChunkedArray, form: TimeForm) -> pa.Array
         values: a column in its form.
         form: of its times.
     """
+    if pa.types.is_float32(values.type):
+        values = with_digits(values)
     if form.kind == "timestamp":
         found = _of_timestamps(values)
     elif form.kind == "text":

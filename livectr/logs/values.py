@@ -28,6 +28,8 @@ from livectr.system.values import MOST_EXACT, UnfitError, meaning
 
 LISTS_LOOKED_AT = 2_000
 """Lists of which the items' type is told."""
+MOST_EXACT_FLOAT = 2**24
+"""Largest whole number up to which every whole number is a float32, too."""
 EXACT_DIGITS = 15
 """Digits of a decimal that a double holds."""
 STRAY = 0.01
@@ -289,9 +291,25 @@ def _are_whole(column: Texts) -> bool:
 
 
 def are_rounded(column: Texts) -> bool:
-    """True for doubles that are whole numbers, some so large that a double has not all of their digits."""
+    """True for floats that are whole numbers, some so large that the type has not all of their digits."""
     numbers = _finite(column)
-    return bool((np.floor(numbers) == numbers).all()) and bool((np.abs(numbers) >= MOST_EXACT).any())
+    return bool((np.floor(numbers) == numbers).all() and (np.abs(numbers) >= most_exact(column.type)).any())
+
+
+def most_exact(kind: pa.DataType) -> int:
+    """Largest whole number up to which a type of floats has every whole number."""
+    return MOST_EXACT_FLOAT if pa.types.is_float32(kind) else MOST_EXACT
+
+
+def lost_digits(kind: pa.DataType) -> str:
+    """Words on ids of a type of floats that are `are_rounded`, with what to do."""
+    beyond = "beyond 2^24 as 32-bit floats" if pa.types.is_float32(kind) else "beyond 2^53 as floats"
+    return f"ids {beyond}, which have lost digits: write whole numbers or texts"
+
+
+def widened(column: Texts) -> Texts:
+    """The values, with doubles for floats."""
+    return column.cast(pa.float64()) if pa.types.is_float32(column.type) else column
 
 
 def are_shortened(column: Texts) -> bool:
@@ -510,6 +528,8 @@ def in_type(column: Texts, dtype: str) -> pa.Array | pa.ChunkedArray:
         return read(column, Form(dtype))
     if _widens(column.type, kind):
         return column.cast(kind)
+    if pa.types.is_float32(column.type):
+        column = with_digits(column) if pa.types.is_integer(kind) else widened(column)
     values = column.to_pylist()
     if dtype == "string":
         return pa.array([None if one is None else _text(one) for one in values], kind)
@@ -528,7 +548,14 @@ def _widens(given: pa.DataType, wanted: pa.DataType) -> bool:
     if pa.types.is_list(given) and pa.types.is_list(wanted):
         given, wanted = given.value_type, wanted.value_type
     whole = pa.types.is_integer(given) and pa.types.is_integer(wanted)
-    return (whole and bool(given.bit_width <= wanted.bit_width)) or (given, wanted) == (pa.null(), wanted)
+    floats = (given, wanted) == (pa.float32(), pa.float64())
+    return (whole and bool(given.bit_width <= wanted.bit_width)) or floats or pa.types.is_null(given)
+
+
+def with_digits(column: Texts) -> Texts:
+    """Floats that have all digits of a whole number; null for others."""
+    inside = pc.fill_null(pc.less(pc.abs(column), float(most_exact(column.type))), False)
+    return pc.if_else(inside, column, pa.scalar(None, column.type))
 
 
 def _meaning_or_none(value: object, dtype: str) -> object:

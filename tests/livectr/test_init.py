@@ -795,6 +795,36 @@ def test_ids_that_lost_their_digits_are_named(here: Path, capsys: pytest.Capture
     assert f"column 'user_id' {lost}" in says(capsys, here / "users.parquet", "--user", "user_id")
 
 
+def test_ids_and_times_that_lost_their_digits_as_32_bit_floats(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """17,000,001 is 17,000,000 or 17,000,002 there; whole numbers below 2^24 are what they were."""
+
+    def written(name: str, **floats: Callable[[dict[str, Any]], float]) -> Path:
+        columns = {column: pa.array([row[column] for row in shop_rows()]) for column in shop_rows()[0]}
+        for column, of in floats.items():
+            columns[column] = pa.array([np.float32(of(row)) for row in shop_rows()], pa.float32())
+        (here / name).parent.mkdir(exist_ok=True)
+        pq.write_table(pa.table(columns), here / name)
+        return here / name
+
+    def large(row: dict[str, Any]) -> float:
+        return float(2**24 * (1 + row["ad_id"]))
+
+    assert init(written("few.parquet", user_id=lambda row: row["user_id"], slot_id=large)) == 0
+    why = "ids beyond 2^24 as 32-bit floats, which have lost digits: write whole numbers or texts"
+    output = capsys.readouterr().out
+    assert cells(output, "user_id")[0] == "int64" and cells(output, "slot_id")[1:] == ["left out", why]
+    many = written("many.parquet", user_id=lambda row: 2**24 + row["user_id"])
+    assert f"user_id holds {why}" in says(capsys, many)
+    times = written("times.parquet", seen_at=lambda row: row["seen_at"])
+    assert "column 'seen_at' holds 32-bit floats, in which these times have lost" in says(capsys, times)
+    written("folder/a.parquet")
+    written("folder/b.parquet", ad_id=lambda row: 2**24 if row["ad_id"] == 3 else row["ad_id"])
+    assert init(here / "folder", "--max-bad", "1", "--out", "made") == 0
+    assert "column 'ad_id' is 16777216.0, not int64" in capsys.readouterr().err
+
+
 def test_mistakes_are_sentences(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write_csv(here / "shop.csv", shop_rows())
     assert "--label: there is no column 'cliked'; did you mean 'clicked'?" in says(

@@ -224,14 +224,16 @@ def test_parquet_with_timestamps_and_dictionaries(tmp_path: Path) -> None:
         {
             "at": pa.array([1_700_000_000_123_456, 1_700_000_001_000_000], pa.timestamp("us", "UTC")),
             "site": pa.array(["a", "b"]).dictionary_encode(),
+            "slot_id": pa.array([float(2**24), float(2**25)], pa.float32()),
         }
     )
     parquet.write_table(table, tmp_path / "log.parquet")
-    send(tmp_path / "log.parquet", "parquet", tmp_path / "out", time="at", partitions=1)
+    sent = send(tmp_path / "log.parquet", "parquet", tmp_path / "out", time="at", partitions=1)
     assert rows_of(tmp_path / "out", "log")[0] == [
-        {"at": 1_700_000_000_123, "site": "a"},
-        {"at": 1_700_000_001_000, "site": "b"},
+        {"at": 1_700_000_000_123, "site": "a", "slot_id": 2.0**24},
+        {"at": 1_700_000_001_000, "site": "b", "slot_id": 2.0**25},
     ]
+    assert "slot_id holds ids beyond 2^24 as 32-bit floats, which have lost digits" in sent["remarks"][0]
 
 
 def test_a_rate_paces_the_rows(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from livectr.guess.columns import BINS, LEFT_OUT, Use, rounded, use_of
+from livectr.guess.columns import BINS, LEFT_OUT, Use, rounded, shortened, use_of
 from livectr.guess.leaks import LEAST_CLICKS, first_rows
 from livectr.guess.made import Made, date_time, free, label_rule
 from livectr.guess.roles import Wanted, item_of, labels, need_label, of_item, sample_labels, time_of, user_of
@@ -30,6 +30,8 @@ LEAST_OF_FILE = 1_000
 """Rows of each file of a folder that are looked at, at least; Parquet gives a batch."""
 NOBODY = "nobody"
 """User of rows without one, where users are texts."""
+MANY_ROWS, OFTENER = 0.05, 5
+"""Share of the rows of a user, and times as many rows as the next user has, from which it is doubted."""
 ROW = "row"
 """Column that numbers the rows of a log without users, if no other column has this name."""
 USER = "user"
@@ -293,13 +295,25 @@ def _below(column: pa.ChunkedArray, *, whole: bool) -> float | int | None:
 
 
 def _named_nothing(column: pa.ChunkedArray) -> str:
-    """Words on the commonest text that means nothing among the names of users; "" for none."""
+    """Words on a user who is nobody by its name, such as "None", or by its rows, such as 0; "" for none."""
     nothing = column.filter(missing(column)).drop_null() if pa.types.is_string(column.type) else ()
-    if len(nothing) <= STRAY * len(column):
-        return ""
-    counts = pc.value_counts(nothing)
-    most = counts[pc.index(counts.field("counts"), pc.max(counts.field("counts"))).as_py()].as_py()
-    return f", of which {most['values']!r} has {most['counts']:,} rows: leave it empty if it is nobody"
+    if len(nothing) > STRAY * len(column):
+        return _leave_empty(*_most_common(nothing)[0])
+    (most, rows), (_, others) = _most_common(column)
+    many = rows > MANY_ROWS * len(column) and 0 < OFTENER * others < rows
+    return _leave_empty(most, rows) if many else ""
+
+
+def _leave_empty(user: Any, rows: int) -> str:
+    name = repr(shortened(user)) if isinstance(user, str) else user
+    return f", of which {name} has {rows:,} rows: leave it empty if it is nobody"
+
+
+def _most_common(column: pa.ChunkedArray) -> list[tuple[Any, int]]:
+    """The two commonest values and their rows; None and 0 where there is none."""
+    counts = pc.value_counts(column.drop_null())
+    most = counts.take(pc.array_sort_indices(counts.field("counts"), order="descending")[:2])
+    return [*((one["values"], one["counts"]) for one in most.to_pylist()), (None, 0), (None, 0)][:2]
 
 
 def _infinite(column: pa.ChunkedArray) -> int:

@@ -396,6 +396,12 @@ def test_users_that_are_nobody_are_said(here: Path, capsys: pytest.CaptureFixtur
     assert init(write_csv(here / "shop.csv", rows)) == 0
     why = "of which 'None' has 200 rows: leave it empty if it is nobody"
     assert cells(capsys.readouterr().out, "user_id")[2].endswith(why)
+    # By as many rows as no other user has.
+    zeros = "00000000-0000-0000-0000-000000000000"
+    for number, (nobody, words) in enumerate(((0, "0"), (-1, "-1"), (zeros, repr(f"{zeros[:29]}…")))):
+        rows = [row | ({} if i % 3 else {"user_id": nobody}) for i, row in enumerate(shop_rows())]
+        assert init(write_csv(here / f"of{number}.csv", rows)) == 0
+        assert f"of which {words} has 200 rows: leave it" in cells(capsys.readouterr().out, "user_id")[2]
 
 
 def test_times_of_two_types_in_a_folder_are_a_sentence(

@@ -54,7 +54,8 @@ BINS = 10
 """Bins of a number."""
 
 LEFT_OUT = "left out"
-EMPTY = "every value is empty"
+EVERY = "every value is"
+EMPTY = f"{EVERY} empty"
 SHORTENED = "ids such as 1.00001E+15, which have lost digits: write whole numbers or texts"
 MOSTLY = 0.5
 """Share of numbers among texts from which the others are doubted."""
@@ -108,7 +109,7 @@ def use_of(name: str, values: pa.ChunkedArray, clicked: npt.NDArray[np.bool_]) -
     distinct = pc.count_distinct(values, mode="only_valid").as_py()
     present = len(values) - int(missing.sum())
     if distinct == 1 and not missing.any():
-        return _out(f"every value is {shortened(values[0].as_py())}")
+        return _out(f"{EVERY} {shortened(values[0].as_py())}")
     if REQUEST_NAME.match(name) and present < REQUEST_ROWS * distinct:
         return _out(f"names a request: {distinct:,} different values in {present:,}")
     if pa.types.is_boolean(kind):

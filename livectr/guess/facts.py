@@ -28,6 +28,8 @@ from livectr.system.errors import ConfigError
 SAMPLE_ROWS = 100_000
 LEAST_OF_FILE = 1_000
 """Rows of each file of a folder that are looked at, at least; Parquet gives a batch."""
+FILLS: Mapping[str, Any] = {"int64": -1, "string": "", "bool": False}
+"""Values for nulls of ids, by type."""
 NOBODY = "nobody"
 """User of rows without one, where users are texts."""
 MANY_ROWS, OFTENER = 0.05, 5
@@ -267,7 +269,6 @@ def _use(name: str, table: pa.Table, form: Form, clicked: npt.NDArray[np.bool_])
 
 def _fills(sample: pa.Table, uses: dict[str, Use]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Values for nulls, of an id or a user one of its own; medians of numbers that have nulls, too."""
-    own: dict[str, Any] = {"int64": -1, "string": "", "bool": False}
     fills: dict[str, Any] = {}
     medians: dict[str, Any] = {}
     for name, use in uses.items():
@@ -278,9 +279,14 @@ def _fills(sample: pa.Table, uses: dict[str, Use]) -> tuple[dict[str, Any], dict
             below = _below(sample.column(name), whole=use.dtype == "int64")
             if sample.column(name).null_count and not use.flat and below is not None:
                 fills[name], medians[name] = below, fills[name]
-        elif name in sample.column_names and sample.column(name).null_count and use.dtype in own:
-            fills[name] = own[use.dtype] if use.role != "user" or use.dtype != "string" else NOBODY
+        elif name in sample.column_names and sample.column(name).null_count and use.dtype in FILLS:
+            fills[name] = own_fill(use)
     return fills, medians
+
+
+def own_fill(use: Use) -> Any:
+    """Value for nulls of an id or a user; None: null is a value of its own, as an empty list."""
+    return NOBODY if use.role == "user" and use.dtype == "string" else FILLS.get(use.dtype)
 
 
 def _below(column: pa.ChunkedArray, *, whole: bool) -> float | int | None:

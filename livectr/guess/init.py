@@ -94,7 +94,7 @@ def _written(
     commands = next_commands(facts, folder, f"file:{folder}/logs")
     accounts = [Account(path), *others]
     with _whole(folder) as half:
-        write_log(facts, topic, half / "logs", accounts[0], progress)
+        facts = write_log(facts, topic, half / "logs", accounts[0], progress)
         for account in accounts:
             account.judge(most_set_aside)
         (half / "pipeline.py").write_text(pipeline_text(facts, topic, commands[:1]))
@@ -168,11 +168,14 @@ def init_pair(
     accounts = []
     with _whole(folder) as half:
         if not any(in_kafka):
-            every = pair.shown, pair.clicked, *(kind.clicked for kind in kinds.values())
-            for path, facts, topic in zip(addresses, every, topics, strict=True):
+            every = [pair.shown, pair.clicked, *(kind.clicked for kind in kinds.values())]
+            for number, (path, topic) in enumerate(zip(addresses, topics, strict=True)):
                 accounts.append(Account(Path(path)))
-                write_log(facts, topic, half / "logs", accounts[-1])
+                every[number] = write_log(every[number], topic, half / "logs", accounts[-1])
                 accounts[-1].judge(most_set_aside)
+            others = zip(pair.labels, every[2:], strict=True)
+            labelled = tuple(replace(kind, clicked=facts) for kind, facts in others)
+            pair = replace(pair, shown=every[0], clicked=every[1], labels=labelled)
         half.mkdir(parents=True, exist_ok=True)
         (half / "pipeline.py").write_text(pair_text(pair, topics, commands[:1]))
     return Made(pair.shown, folder, accounts, commands, pair)

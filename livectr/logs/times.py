@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from livectr.ingest.language.event_times import EARLIEST_MS, LATEST_MS, LIKELY
 from livectr.logs.formats import iso_ms
-from livectr.logs.values import STRAY, Form, are_rounded, with_digits
+from livectr.logs.values import STRAY, Form, are_rounded, read, with_digits
 from livectr.system.errors import ConfigError
 from livectr.system.texts import visible
 
@@ -286,8 +286,7 @@ def milliseconds(values: pa.Array | pa.ChunkedArray, form: TimeForm) -> pa.Array
         values: a column in its form.
         form: of its times.
     """
-    if pa.types.is_float32(values.type):
-        values = with_digits(values)
+    values = _of_kind(values, form)
     if form.kind == "timestamp":
         found = _of_timestamps(values)
     elif form.kind == "text":
@@ -305,6 +304,20 @@ def milliseconds(values: pa.Array | pa.ChunkedArray, form: TimeForm) -> pa.Array
         found = _rounded(values)
     inside = pc.and_(pc.greater_equal(found, form.span[0]), pc.less_equal(found, form.span[1]))
     return pc.if_else(pc.fill_null(inside, False), found, pa.scalar(None, pa.int64()))
+
+
+def _of_kind(values: pa.Array | pa.ChunkedArray, form: TimeForm) -> pa.Array | pa.ChunkedArray:
+    """Values of a type that the form can have, null for others: files of a folder may have several types."""
+    kind = values.type
+    if pa.types.is_float32(kind):
+        return with_digits(values)
+    if form.kind == "text" or pa.types.is_timestamp(kind) or pa.types.is_integer(kind):
+        return values
+    if form.kind == "timestamp":
+        return values if pa.types.is_date(kind) else pa.nulls(len(values), pa.int64())
+    if pa.types.is_string(kind):
+        return read(values, Form("float64" if form.kind == "seconds" else "int64"))
+    return values if pa.types.is_floating(kind) else pa.nulls(len(values), pa.int64())
 
 
 def epoch_ms(values: pa.Array | pa.ChunkedArray, form: TimeForm) -> pa.Array | pa.ChunkedArray:

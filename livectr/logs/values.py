@@ -518,8 +518,9 @@ def in_type(column: Texts, dtype: str) -> pa.Array | pa.ChunkedArray:
 
     Args:
         column: n values of a type that `livectr.logs.arrow_rows.plain` gives.
-        dtype: type of the column. Texts are read as those of a file, "007" as no number, and values become
-            the texts that JSON has for them; the others mean what `livectr.system.values` says.
+        dtype: type of the column. Texts are read as those of a file, "007" as no number, and values
+            become the texts that JSON has for them, but for bytes; the others mean what
+            `livectr.system.values` says.
     """
     kind = arrow_type(dtype)
     if column.type == kind:
@@ -532,7 +533,8 @@ def in_type(column: Texts, dtype: str) -> pa.Array | pa.ChunkedArray:
         column = with_digits(column) if pa.types.is_integer(kind) else widened(column)
     values = column.to_pylist()
     if dtype == "string":
-        return pa.array([None if one is None else _text(one) for one in values], kind)
+        texts = (None if one is None or isinstance(one, bytes) else _text(one) for one in values)
+        return pa.array(texts, kind)
     return pa.array([_meaning_or_none(one, dtype) for one in values], kind)
 
 
@@ -565,6 +567,17 @@ def _meaning_or_none(value: object, dtype: str) -> object:
         )
     except UnfitError:
         return None
+
+
+def are_lists(texts: Texts) -> npt.NDArray[np.bool_]:
+    """bool[n], texts that are lists of whole numbers or texts; all False for a column of another type."""
+    found = np.zeros(len(texts), np.bool_)
+    if pa.types.is_string(texts.type):
+        around = pc.fill_null(pc.match_substring_regex(texts, LIST), False)
+        for number in np.flatnonzero(around.to_numpy(zero_copy_only=False)).tolist():
+            text = texts[number].as_py()
+            found[number] = any(list_of(text, kind) is not None for kind in ("list<int64>", "list<string>"))
+    return found
 
 
 def with_null(lists: Texts) -> npt.NDArray[np.bool_]:

@@ -743,7 +743,8 @@ def test_what_is_seen_late_is_read_as_at_first(
     ]
     late: list[dict[str, Any]] = [
         *({"age": "007"}, {"age": 1.5}, {"age": [1]}, {"yes": 5}, {"category": 5.0}, {"none": 3}, {"new": 4}),
-        *({"yes": 1}, {"age": 17.0}),
+        *({"yes": 1}, {"age": 17.0}, {"category": ["a"]}, {"ad_id": None}, {"country": "fr"}),
+        {"seen_at": datetime.fromtimestamp(START_S, UTC).isoformat()},
     ]
     for mixed in (False, True):  # one value in a batch, or all of them
         file = here / f"shop{mixed}.jsonl"
@@ -754,14 +755,40 @@ def test_what_is_seen_late_is_read_as_at_first(
         assert "column 'age' is '007', not int64" in output.err and "column 'yes' is" in output.err
         for name in ("none", "new"):
             assert f"{name!r} first appears in line" in output.err
+        assert "'ad_id' is first empty in line" in output.err and "its fill is -1" in output.err
+        assert '"ad_id": -1' in (here / f"shop{mixed}" / "pipeline.py").read_text()
+        assert "'country' is first another than de in line" in output.err
+        assert "column 'category' is " in output.err
         kept = pa.concat_tables(
             pa.ipc.open_file(part).read_all() for part in (here / f"shop{mixed}" / "logs").glob("*/*.arrow")
         )
-        aside = 4 * (1 if mixed else 600)  # 007, 1.5, [1] and yes: 5
+        aside = 6 * (1 if mixed else 600)  # 007, 1.5, [1], yes: 5, ["a"] and the text of a time
         assert kept.num_rows == len(found) - aside
         ages = {row["age"] for row in rows}
         assert {*kept["age"].to_pylist()} <= {*ages, 17} and "5.0" in kept["category"].to_pylist()
         assert {*kept["yes"].to_pylist()} == {True, False}
+
+
+def test_types_of_later_files_that_no_value_has_a_place_in(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(facts, "SAMPLE_ROWS", ROWS)
+    table = pa.Table.from_pylist(shop_rows())
+    texts = pa.array(["2025-11-24"] * ROWS)
+    (here / "shop").mkdir()
+    for name, (column, values) in {
+        "a": ("seen_at", table.column("seen_at")),
+        "b": ("seen_at", texts),
+        "c": ("seen_at", texts.cast(pa.date32())),
+        "d": ("category", table.column("category").cast(pa.binary())),
+    }.items():
+        place = table.column_names.index(column)
+        pq.write_table(table.set_column(place, column, values), here / "shop" / f"{name}.parquet")
+    assert init(here / "shop", "--max-bad", "1", "--out", "made") == 0
+    err = capsys.readouterr().err
+    assert f"{4 * ROWS:,} rows read: {ROWS} kept" in err
+    assert "b.parquet row 1: column 'seen_at' is '2025-11-24', not a time, and 1,199 more such" in err
+    assert "d.parquet row 1: column 'category' is b'c1', not string, and 599 more such" in err
 
 
 def test_rows_that_do_not_fit_are_set_aside(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -322,7 +322,7 @@ class _PartitionLog:
     def _check_same(self, path: Path, first: Mapping[str, int]) -> None:
         """Raise MismatchError if a file has not the first record of before."""
         present = first_record(path, first)
-        if any(value != first[name] for name, value in present.items()):
+        if any(value != first.get(name, value) for name, value in present.items()):
             raise MismatchError(
                 f"{path} has other rows than when the checkpoint read it: its first one differs. Give each "
                 "new file a name of its own that comes after the names of before, or begin another "

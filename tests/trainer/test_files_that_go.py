@@ -106,6 +106,13 @@ def test_another_file_of_the_same_name_is_an_error(tmp_path: Path) -> None:
         run(tmp_path)
 
 
+def test_a_file_that_was_empty_may_get_rows(tmp_path: Path) -> None:
+    write(tmp_path, "export", 0, 0)
+    learn(tmp_path)
+    write(tmp_path, "export", 0, 40)
+    assert run(tmp_path) == [*range(40)]
+
+
 @pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".arrows"])
 def test_another_file_of_rows_of_the_same_name_is_an_error(tmp_path: Path, suffix: str) -> None:
     file = tmp_path / f"export{suffix}"

@@ -248,8 +248,7 @@ class Pipeline:
         """Worths of the labels; None: there is no `value`."""
         if self.value is None:
             return None
-        names = [target.name for target in self.targets]
-        return Worths(self.value, self.log, self.items, names, self.prerank is not None)
+        return Worths(self.value, self.log, self.items, self.targets, self.prerank is not None)
 
     @cached_property
     def shown(self) -> ShownAt | None:

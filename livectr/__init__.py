@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from livectr.ingest.language.streams import Label, Stream, label_join, labelled, recent
     from livectr.ingest.language.tables import Table
     from livectr.ingest.language.targets import Target
-    from livectr.ingest.language.value import probability
+    from livectr.ingest.language.value import expected_value, probability
     from livectr.ingest.operators.ages import ages
     from livectr.ingest.operators.counts import counts
     from livectr.ingest.operators.user import operator
@@ -70,6 +70,7 @@ _HOMES = {
     "UserError": "livectr.system.errors",
     "ages": "livectr.ingest.operators.ages",
     "counts": "livectr.ingest.operators.counts",
+    "expected_value": "livectr.ingest.language.value",
     "features": "livectr.library.features",
     "label_join": "livectr.ingest.language.streams",
     "labelled": "livectr.ingest.language.streams",
@@ -121,6 +122,7 @@ __all__ = [
     "ages",
     "counts",
     "evaluation",
+    "expected_value",
     "features",
     "label_join",
     "labelled",

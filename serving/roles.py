@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,8 @@ from livectr.serving.score.recommend import recommender
 from livectr.serving.server import Method
 from livectr.serving.version.follower import VersionFollower
 from livectr.serving.version.loader import ModelVersion
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,12 @@ def _rank_method(ranker: Ranker) -> Method[Any]:
     )
 
 
+def _say_cut(pipeline: Pipeline) -> None:
+    """Say by which part of the pipeline's value pre-rank cuts, where expected values are another."""
+    if pipeline.worths is not None and (sentence := pipeline.worths.cut_without):
+        log.info("%s", sentence)
+
+
 def _prerank_method(preranker: PreRanker) -> Method[Any]:
     return Method(
         "livectr.v1.PreRank",
@@ -75,6 +84,7 @@ def _rank(pipeline: Pipeline, options: ServeOptions) -> Role:
 def _prerank(pipeline: Pipeline, options: ServeOptions) -> Role:
     follower = version_follower("prerank", pipeline, options)
     preranker = PreRanker(pipeline, follower, options)
+    _say_cut(pipeline)
     columns = preranker.schema.columns
     methods = [_prerank_method(preranker)]
     return Role(pipeline, follower, methods, columns, lambda _: preranker.model, ranks=False)
@@ -83,6 +93,7 @@ def _prerank(pipeline: Pipeline, options: ServeOptions) -> Role:
 def _recommend(pipeline: Pipeline, options: ServeOptions) -> Role:
     follower = version_follower("recommend", pipeline, options)
     preranker, ranker, answers = recommender(pipeline, follower, options)
+    _say_cut(pipeline)
     columns = {**answers.schema.columns, answers.item.name: answers.item}
     method: Method[Any] = Method(
         "livectr.v1.Recommend",

@@ -206,7 +206,7 @@ def build(
         )
     evaluation = None
     if rank == 0:
-        worths = () if pipeline.worths is None else pipeline.worths.labels
+        worths = pipeline.worths
         rules = items, labels, contest, hedger, calibrator, scales
         evaluation = Evaluation(
             parts, *rules, pipeline.targets, pipeline.log.leaves_ms, worths, values, late_labels

@@ -21,7 +21,7 @@ from typing import Any, Final
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.device_code import Device
 from livectr.ingest.language.hidden import hint, refuse
-from livectr.ingest.language.value import Value
+from livectr.ingest.language.value import ExpectedValue, Value
 from livectr.system.errors import ConfigError
 
 
@@ -203,7 +203,7 @@ class Expr:
         return arithmetic("subtract", other, self)
 
     def __mul__(self, other: Operand) -> Expr:
-        if isinstance(other, Value):
+        if isinstance(other, Value | ExpectedValue):
             return NotImplemented  # the probability multiplies its worth
         return arithmetic("multiply", self, other)
 

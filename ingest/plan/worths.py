@@ -2,11 +2,13 @@
 
 columns of a look-up table    known to servers, from the candidate's row; bids of a request win
 columns of the impressions    known to the log alone: a request brings them as its bids
+
+The expected value of a target is no part of its worth: it is predicted beside the probability.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,10 +19,14 @@ from livectr.ingest.language.labels import CLICK
 from livectr.ingest.language.roots import roots_of
 from livectr.ingest.language.streams import View
 from livectr.ingest.language.tables import Lookup, Table
+from livectr.ingest.language.targets import Target
 from livectr.ingest.language.value import Value
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.root_checks import check_of_row
 from livectr.system.errors import ConfigError
+
+CAME = ".came"
+"""End of the name of a label's worth that is measured once its expected value has come."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,17 +37,18 @@ class Worths:
         value: as the pipeline declares it.
         log: its columns and those of its look-ups may be read.
         items: look-up table of the ranked items, or None.
-        targets: names of the labels beside the click.
+        targets: labels beside the click.
         prerank: the pipeline has a pre-rank model.
 
     Raises:
-        ConfigError: a worth that is no number, or that nobody knows when an ad is scored.
+        ConfigError: a worth that is no number, or that nobody knows when an ad is scored; an expected value
+            that nothing predicts.
     """
 
     value: Value
     log: View
     items: Table | None
-    targets: Iterable[str]
+    targets: Sequence[Target]
     prerank: bool
 
     def __post_init__(self) -> None:
@@ -50,7 +57,7 @@ class Worths:
                 f"Pipeline: value is {self.value!r}; write value=ads.bid * probability('click'), with "
                 "`from livectr import probability`"
             )
-        known = (CLICK, *self.targets)
+        known = (CLICK, *(target.name for target in self.targets))
         for label, worth in self.value.worths.items():
             if label not in known:
                 raise ConfigError(
@@ -58,6 +65,8 @@ class Worths:
                     f"{', '.join(known)}"
                 )
             self._check(label, worth)
+        for label in self.value.expected:
+            self._check_expected(label)
         _ = self.lookup
 
     def _check(self, label: str, worth: object) -> None:
@@ -75,10 +84,39 @@ class Worths:
                 f"are the worth of {self.value.bid_label}; take columns of a look-up table"
             )
 
+    def _check_expected(self, label: str) -> None:
+        if label not in [target.name for target in self.targets if target.value is not None]:
+            raise ConfigError(
+                f"Pipeline: value reads expected_value({label!r}), but no target predicts it; write "
+                f"Target({label!r}, ..., value=...), with the column that says what it came to"
+            )
+        if label in [late.name for late in self.log.late_labels]:
+            raise ConfigError(
+                f"Pipeline: value reads expected_value({label!r}), which is measured of final labels; leave "
+                f"delayed= of Label({label!r}) out"
+            )
+
     @property
     def labels(self) -> tuple[str, ...]:
         """Labels."""
         return tuple(self.value.worths)
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """Names of what is measured of an example: each label, and each expected value that came."""
+        return (*self.labels, *(label + CAME for label in self.value.expected))
+
+    @property
+    def cut_without(self) -> str:
+        """Sentence on expected values, of which the cut of pre-rank knows nothing; "": there are none."""
+        if not self.prerank or not self.value.expected:
+            return ""
+        terms = " and ".join(self.value.term(label) for label in self.value.expected)
+        bids = self.value.worths[self.value.bid_label]
+        return (
+            f"pre-rank cuts by {bids} * probability('click'): two towers predict no expected values, so "
+            f"{terms} orders rank and recommend alone"
+        )
 
     @property
     def columns(self) -> dict[str, Expr]:

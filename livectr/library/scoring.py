@@ -225,7 +225,8 @@ class CheckpointScorer:
         total = np.zeros(columns.num_rows)
         for place, label in enumerate(worths.labels):
             likely = self.pctr(columns) if label == CLICK else self.probability(columns, label)
-            total += found[:, place] * likely
+            term = found[:, place] * likely
+            total += term * self.expected(columns, label) if label in worths.value.expected else term
         return total
 
     def target_logits(self, features: Features, click: F64) -> F64:

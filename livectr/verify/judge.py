@@ -207,8 +207,11 @@ class Judge:
         if worths.needs_bids:
             found[:, worths.labels.index(worths.value.bid_label)] = 1.0
         labels = [CLICK, *(target.name for target in self._pipeline.targets)]
-        rows = [labels.index(label) for label in worths.labels]
-        total: F64 = (found.T * values[rows]).sum(axis=0)
+        terms = found.T * values[[labels.index(label) for label in worths.labels]]
+        valued = [target.name for target in self._pipeline.valued]
+        for label in worths.value.expected:
+            terms[worths.labels.index(label)] *= values[len(labels) + valued.index(label)]
+        total: F64 = terms.sum(axis=0)
         return total
 
     def _values(self, answer: Answer, logits: F64) -> F64:

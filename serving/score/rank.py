@@ -381,7 +381,7 @@ class Ranker:
             if drawn is not None:
                 _add_in_order(message, pctr, drawn, valued=worths is not None)
             else:
-                values = None if worths is None else worths.values(pctr, scores.targets)
+                values = None if worths is None else worths.values(pctr, scores.targets, scores.values)
                 fields = self._pack(pctr, request.bids, values)
         if scores.targets:
             best = greedy(_values(request, scores, worths)) if drawn is None else drawn.order
@@ -399,7 +399,7 @@ def _values(request: Request, scores: RankScores, worths: CandidateWorths | None
     """Values f64[n] of candidates, by which they are ordered."""
     if worths is None:
         return request.bids * scores.pctr
-    return worths.values(scores.pctr, scores.targets)
+    return worths.values(scores.pctr, scores.targets, scores.values)
 
 
 def _add_in_order(message: Any, pctr: F64, drawn: Drawn, *, valued: bool) -> None:

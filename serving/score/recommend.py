@@ -216,8 +216,9 @@ class Recommender:
             if bids is not None and wanted.candidates is not None:
                 bids = bids[scores.best.positions]
             worths = self._worths(query.bid_column, keys, bids)
-            targets = {} if scored is None else scored.targets
-            values = pctr if worths is None else worths.values(pctr, targets)
+            values = pctr
+            if worths is not None and scored is not None:
+                values = worths.values(pctr, scored.targets, scored.values)
             drawn = None if explorer is None else explorer.draw(request.request_id, values)
             order = (greedy(values) if drawn is None else drawn.order)[: query.top_k]
             funnel.ended("ecpm", len(keys), len(order))

@@ -1,12 +1,12 @@
 """Values of candidates: what their probabilities are worth, by the pipeline's `value`.
 
 bids of the request, or else the candidates' look-up rows ─► worths ─┐
-scores of rank ───────────────────────────► probabilities of labels ─┴─► values
+scores of rank ──────────► probabilities of labels, expected values ─┴─► values
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,11 +36,13 @@ class CandidateWorths:
         by_label: label → f64[n].
         complete: False if a look-up row may be missing.
         bid_label: label whose worths are the bids.
+        expected: labels whose expected value is a factor, too.
     """
 
     by_label: Mapping[str, F64]
     complete: bool = True
     bid_label: str = CLICK
+    expected: Collection[str] = ()
 
     @property
     def bids(self) -> F64:
@@ -52,11 +54,18 @@ class CandidateWorths:
         """Address of bids f64[n] whose product with click probabilities is the value; 0: it is none."""
         return address(self.by_label[CLICK]) if self.by_label.keys() == {CLICK} else 0
 
-    def values(self, pctr: F64, targets: Mapping[str, F64]) -> F64:
-        """Values f64[n] of candidates with these probabilities of the click and of targets."""
-        terms = [
-            worth * (pctr if label == CLICK else targets[label]) for label, worth in self.by_label.items()
-        ]
+    def values(self, pctr: F64, targets: Mapping[str, F64], expected: Mapping[str, F64]) -> F64:
+        """Values f64[n] of candidates.
+
+        Args:
+            pctr: f64[n], probabilities of a click.
+            targets: name of a target → its probabilities f64[n].
+            expected: name of a target with values → expected values f64[n], given that it comes.
+        """
+        terms = []
+        for label, worth in self.by_label.items():
+            term = worth * (pctr if label == CLICK else targets[label])
+            terms.append(term * expected[label] if label in self.expected else term)
         total: F64 = sum(terms[1:], terms[0])
         return total
 
@@ -109,7 +118,7 @@ class Valuer:
         }
         if bids is not None:
             by_label[self._bid_label] = bids
-        return CandidateWorths(by_label, complete, self._bid_label)
+        return CandidateWorths(by_label, complete, self._bid_label, self.worths.value.expected)
 
     def of_rows(self, size: int, keys: I64 | None) -> tuple[F32, bool]:
         """Worths f32[n, labels] of look-up rows by their keys i64[n]; False if a row may be missing."""

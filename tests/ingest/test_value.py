@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from livectr import ConfigError, Pipeline, Stream, Table, Target, labelled, probability
+from livectr import ConfigError, Pipeline, Stream, Table, Target, expected_value, labelled, probability
 from livectr.ingest.extract.worths import WorthExtractor
 from livectr.ingest.operators import fill_null, zscore
 from livectr.models import LR, TwoTower
@@ -27,10 +27,14 @@ click: Any = probability("click")
 order: Any = probability("order")
 
 
+amount: Any = expected_value("order")
+ORDERS = Target("order", log.click, after="click", value=log.bid)
+
+
 def pipeline(value: Any, **more: Any) -> Pipeline:
+    given: dict[str, Any] = {"targets": [Target("order", log.click, after="click")], **more}
     sparse = {"user": log.user, "ad": log.ad}
-    targets = [Target("order", log.click, after="click")]
-    return Pipeline(log, sparse=sparse, rank=LR(), targets=targets, items=ads, value=value, **more)
+    return Pipeline(log, sparse=sparse, rank=LR(), items=ads, value=value, **given)
 
 
 def test_a_value_is_a_sum_of_worths_times_probabilities() -> None:
@@ -74,6 +78,30 @@ def test_the_value_is_a_part_of_the_fingerprint() -> None:
 TOWERS = TwoTower(user=("user",), item=("ad",))
 
 
+def test_an_expected_value_multiplies_the_probability_of_its_target() -> None:
+    """It is no worth: rows and bids have the other factors, and pre-rank cuts by these."""
+    values = [
+        ads.order_bid * order * amount,
+        amount * (ads.order_bid * order),
+        ads.order_bid * amount * order,
+        order * (amount * ads.order_bid),
+    ]
+    made = [pipeline(ads.bid * click + value, targets=[ORDERS], prerank=TOWERS) for value in values]
+    assert len({each.fingerprint for each in made}) == 1
+    term = "ads.order_bid * probability('order') * expected_value('order')"
+    assert {str(each.value) for each in made} == {f"ads.bid * probability('click') + {term}"}
+    worths, without = made[0].worths, pipeline(ads.bid * click + ads.order_bid * order, targets=[ORDERS])
+    assert worths is not None and without.worths is not None and made[0].value is not None
+    assert without.fingerprint not in {each.fingerprint for each in made}
+    assert made[0].value.expected == ("order",) and worths.plan.dense == without.worths.plan.dense
+    assert worths.measured == ("click", "order", "order.came") and without.worths.measured == worths.labels
+    assert worths.cut_without.startswith("pre-rank cuts by ads.bid * probability('click'): ")
+    assert term in worths.cut_without and not without.worths.cut_without
+    assert [len(each) for each in made[0].value.meaning] == [2, 3]  # others keep their fingerprints
+    doubled = pipeline(2 * (order * amount), targets=[ORDERS])
+    assert str(doubled.value) == "2 * probability('order') * expected_value('order')"
+
+
 @pytest.mark.parametrize(
     ("value", "more", "words"),
     [
@@ -90,6 +118,13 @@ TOWERS = TwoTower(user=("user",), item=("ad",))
         (lambda: click + 1, {}, "1 cannot be added"),
         (lambda: click * "2", {}, "'2' is no worth"),
         (lambda: -1 * click, {}, "the worth of click is -1; it is at least 0"),
+        (lambda: order * amount, {}, r"expected_value\('order'\), but no target predicts it; write Target"),
+        (lambda: click * amount, {}, r"expected_value\('order'\) multiplies probability\('order'\), once"),
+        (lambda: order * amount * amount, {}, r"multiplies probability\('order'\), once"),
+        (lambda: amount * amount, {}, "a product of two expected values"),
+        (lambda: expected_value("a b"), {}, "the label is 'a b'"),
+        (lambda: ads.bid * amount, {"targets": [ORDERS]}, "write value=ads.bid"),
+        (lambda: order + order * amount, {"targets": [ORDERS]}, "is there twice"),
         (lambda: ads.name * click, {}, "ads.name, is string; write a number"),
         (lambda: zscore(ads.bid) * click, {}, "depends on running statistics"),
         (lambda: log.click * click, {}, "is the label"),

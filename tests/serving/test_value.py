@@ -167,10 +167,16 @@ def test_bids_weigh_items_of_a_pipeline_without_value(redis_url: str, world: Wor
 
 
 def test_values_of_targets_are_those_of_the_checkpoint(
-    tmp_path: Path, redis_url: str, world: World, serve: Serve, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    redis_url: str,
+    world: World,
+    serve: Serve,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """From the log to the replies: the trainer publishes what items are worth, and `query verify` agrees."""
-    pipeline = value_pipeline.pipeline
+    caplog.set_level("INFO")
+    pipeline, answered = value_pipeline.pipeline, f"file:{tmp_path / 'served'}"
     write_logs(tmp_path / "logs", world, 1_000)
     livectr.train(
         pipeline,
@@ -180,15 +186,30 @@ def test_values_of_targets_are_those_of_the_checkpoint(
         batch_size=64,
         threads=1,
     )
-    app = serve("recommend", pipeline)
-    bids = np.random.default_rng(5).random(len(ADS)) * 5
-    with RankClient(app.server.address) as ranks, PreRankClient(app.server.address) as towers:
-        reply = ranks.rank(CONTEXT, {"ad_id": ADS, "position": POSITIONS})
-        given = ranks.rank(CONTEXT, {"ad_id": ADS, "position": POSITIONS}, bids.tolist())
+    app = serve("recommend", pipeline, served_log=answered, served_share=1.0)
+    assert "0.5 * probability('seen') * expected_value('seen') orders rank and recommend alone" in caplog.text
+    bids, candidates = np.random.default_rng(5).random(len(ADS)) * 5, {"ad_id": ADS, "position": POSITIONS}
+    with (
+        RankClient(app.server.address) as ranks,
+        PreRankClient(app.server.address) as towers,
+        RecommendClient(app.server.address) as client,
+    ):
+        reply = ranks.rank(CONTEXT, candidates, request_id="of rows")
+        given = ranks.rank(CONTEXT, candidates, bids.tolist(), request_id="sent")
+        explained = ranks.explain(CONTEXT, candidates, best=2)
         chosen = towers.prerank(USER, None, 20)
+        passed = towers.prerank(USER, None, 12)
+        context = {**CONTEXT, "position": 2}
+        again = ranks.rank(context, {"ad_id": list(passed.ids.values)})
+        answered_ads = client.recommend(context, 5, 12, request_id="best")
+    assert list(answered_ads.value) == list(again.value)[:5]
+    assert list(answered_ads.ids.values) == [passed.ids.values[i] for i in again.index[:5]]
+    assert [one.index for one in explained.explanations.candidates] == list(reply.index)[:2]
     for answer, worths in ((reply, prices(world, ADS)), (given, bids)):
-        order = next(one.probability for one in answer.targets if one.name == "order")
-        value = worths[list(answer.index)] * np.array(answer.pctr) + 5 * np.array(order)
+        order, seen = answer.targets
+        assert len(set(seen.value)) > 1
+        value = worths[list(answer.index)] * np.array(answer.pctr) + 5 * np.array(order.probability)
+        value += 0.5 * np.array(seen.probability) * np.array(seen.value)
         np.testing.assert_allclose(answer.value, value, rtol=1e-5)
         assert list(answer.value) == sorted(answer.value, reverse=True)
     expected = prices(world, list(chosen.ids.values)) * sigmoid(np.array(chosen.score))
@@ -197,6 +218,11 @@ def test_values_of_targets_are_those_of_the_checkpoint(
     words += ["--pipeline", str(value_pipeline.__file__), "--checkpoint", str(tmp_path / "checkpoint")]
     assert main(["query", "verify", *words]) == 0
     assert json.loads(capsys.readouterr().out)["equal"] == 12
+    app.stop()
+    records = [json.loads(line) for line in ServedReader(answered).lines()]
+    by_id = {record["request_id"]: np.sort(record["value"])[::-1] for record in records}
+    for name, values in (("of rows", reply.value), ("sent", given.value), ("best", answered_ads.value)):
+        np.testing.assert_array_equal(by_id[name][: len(values)], values)
 
 
 def test_plain_requests_with_bids_are_answered_without_python(

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import livectr
-from livectr import Pipeline, Stream, Table, Target, labelled, probability
+from livectr import Pipeline, Stream, Table, Target, expected_value, labelled, probability
 from livectr.cli import main
 from livectr.models import LR
+from livectr.system.errors import ConfigError
 from livectr.trainer.quality.predictions import read_predictions, roles_of
 from livectr.trainer.quality.telemetry import PREDICTED_VALUE, REALISED_VALUE
 from tests.metrics_page import metric_value
+from tests.trainer.label_kinds_once import shop, shop_log
 
 ROWS = 8_000
 SHOWN = Stream(
@@ -94,3 +97,55 @@ def test_predicted_and_realised_values_are_those_of_the_log(
     assert rows[3]["calibration"] == pytest.approx(value["last_20_percent"]["calibration"])
     assert main(["evaluate", log]) == 0
     assert "worth × probability, and what came" in capsys.readouterr().out
+
+
+def test_an_amount_is_predicted_and_realised(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An order's own amount: the prediction that scores have, and the amounts of the log."""
+    log, rows = shop_log(1_500), 1_500
+    whole = shop(late="wait")
+    orders = whole.log.more_labels[1].stream
+    targets = [Target("cart"), Target("order", after="click", value=orders.amount)]
+    clicks = 0.5 * probability("click")
+    pipeline = replace(
+        whole, targets=targets, value=clicks + 0.1 * probability("order") * expected_value("order")
+    )
+    run = livectr.train(pipeline, log, checkpoint=tmp_path / "run", seed=1, threads=1, batch_size=64)
+    held = read_predictions(tmp_path / "run" / "predictions")
+    amount = np.zeros(rows)
+    amount[[row["id"] for row in log["orders"]]] = [row["amount"] for row in log["orders"]]
+    assert np.count_nonzero(amount) > 50
+    np.testing.assert_allclose(held["worth.order.came"], 0.1 * amount[held["instance"]], rtol=1e-6)
+    assert (held["worth.order.came"] > 0).tolist() == (held["rank.order.label"] == 1).tolist()
+    found, odds = run.report.value["labels"], held["rank.order"].astype(np.float64)
+    assert found["order"]["realised"] == pytest.approx(0.1 * amount.sum())
+    assert found["order"]["predicted"] == pytest.approx((held["worth.order"] / (1 + np.exp(-odds))).sum())
+    assert found["order"]["calibration"] == pytest.approx(1, abs=0.3)
+    came = amount[held["instance"]] > 0
+    predicted = held["worth.order"][came].sum() / 0.1 / came.sum()  # of the orders, as `values` has them
+    assert predicted == pytest.approx(run.report.values["order"]["predicted"], rel=1e-5)
+    asked = {name: np.arange(4) for name in ("user", "id", "ts", "ad", "place")}
+    click, order, expected, value = (
+        livectr.score(pipeline, run.checkpoint, asked, target=target, value=value)
+        for target, value in ((None, False), ("order", False), ("order", True), (None, True))
+    )
+    np.testing.assert_allclose(value, 0.5 * click + 0.1 * order * expected, rtol=1e-6)
+    assert main(["evaluate", str(tmp_path / "run" / "predictions"), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)["values"]
+    assert shown[2]["label"] == "order" and shown[2]["realised"] == found["order"]["realised"]
+    plainly = livectr.train(
+        replace(pipeline, value=clicks), log, checkpoint=tmp_path / "plain", seed=1, threads=1, batch_size=64
+    )
+    plain = read_predictions(tmp_path / "plain" / "predictions")
+    assert "worth.order.came" not in (plain.dtype.names or ())
+    for role in roles_of(plain):  # how ads are ordered changes nothing that is learned
+        np.testing.assert_array_equal(held[role], plain[role])
+    assert plainly.report.value["labels"]["click"] == found["click"]
+
+
+def test_an_amount_of_a_late_label_is_not_measured() -> None:
+    whole = shop(late="fnw")
+    orders = whole.log.more_labels[1].stream
+    targets = [Target("cart"), Target("order", after="click", value=orders.amount)]
+    value = probability("order") * expected_value("order")
+    with pytest.raises(ConfigError, match=r"of final labels; leave delayed= of Label\('order'\) out"):
+        replace(whole, targets=targets, value=value)

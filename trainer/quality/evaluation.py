@@ -19,6 +19,7 @@ from livectr.ingest.extract.weights import counts_of
 from livectr.ingest.language.labels import EARLY_LABEL, LATE_LABEL
 from livectr.ingest.language.targets import Target
 from livectr.ingest.plan.segments import NO_SEGMENT
+from livectr.ingest.plan.worths import CAME, Worths
 from livectr.store.targets import after_click
 from livectr.trainer.des.result import StepResult
 from livectr.trainer.part import F32, I64, Part, Scored
@@ -39,7 +40,7 @@ from livectr.trainer.quality.predictions import (
 )
 from livectr.trainer.quality.scales import Scales
 from livectr.trainer.quality.seen import NOT_COUNTED, ItemCounts
-from livectr.trainer.quality.values import ValueQuality
+from livectr.trainer.quality.values import ValueQuality, predictions
 from livectr.trainer.stream.feed import Batch
 
 
@@ -56,7 +57,7 @@ class Evaluation:
         calibrator: maps logits before their examples are counted in it; None: nothing is calibrated.
         scales: scale the examples' weights; None: each counts once.
         targets: labels beside the click, in the order of a batch's.
-        worths: labels that have a worth, in the order of a batch's.
+        worths: of the labels, in the order of a batch's; None: the pipeline has no value.
         leaves_ms: time after which an impression is an example.
         values: measures predicted values; None: no target has some.
         late: scores of targets whose labels are not final yet; None: each is final at once.
@@ -71,7 +72,7 @@ class Evaluation:
     scales: Scales | None = None
     targets: Sequence[Target] = ()
     leaves_ms: int = 0
-    worths: Sequence[str] = ()
+    worths: Worths | None = None
     values: ValueQuality | None = None
     late: LateLabels | None = None
 
@@ -107,7 +108,7 @@ class Evaluation:
         weight = None if batch.weights is None else counts_of(batch.weights[batch.sequence], label)
         if segment is None and self.calibrator is not None:
             segment = np.full(len(batch), NO_SEGMENT)
-        came, worths = self._came(batch), self._worths(batch)
+        came, worths = self._came(batch), self._worths(batch, result)
         seen = np.full(len(batch), NOT_COUNTED, np.uint32)
         if self.items is not None:
             seen[~batch.late] = self.items.seen(batch.item[~batch.late])
@@ -140,14 +141,22 @@ class Evaluation:
             return
         logits = self._measured(batch, result)
         came, mixed = self._came(batch), self._mixed(logits, batch.segment)
+        worths = self._worths(batch, result)
         stays = np.ones(len(batch), np.bool_)
         if self.late is not None:
-            stays = self._wait(batch, mixed, came, step)
+            stays = self._wait(batch, mixed, came, worths, step)
         if stays.any():
-            scored = self._again(batch, mixed, np.flatnonzero(stays), came)
+            scored = self._again(batch, mixed, np.flatnonzero(stays), came, worths)
             self._give_again(scored, step, batch.order[stays] - self.leaves_ms)
 
-    def _again(self, batch: Batch, logits: Mapping[str, F32], rows: I64, came: Mapping[str, F32]) -> Records:
+    def _again(
+        self,
+        batch: Batch,
+        logits: Mapping[str, F32],
+        rows: I64,
+        came: Mapping[str, F32],
+        worths: Mapping[str, F32],
+    ) -> Records:
         """Records of some rows, whose labels of the click are unknown.
 
         Args:
@@ -155,6 +164,7 @@ class Evaluation:
             logits: role → f32[B], in the global sequence.
             rows: places in it.
             came: role of a target → its labels f32[B].
+            worths: see `_worths`.
         """
         unknown = np.full(len(rows), np.nan, np.float32)
         return records(
@@ -168,7 +178,7 @@ class Evaluation:
             segment=None if batch.segment is None else batch.segment[rows],
             weight=None if batch.weights is None else counts_of(batch.weights[batch.sequence[rows]], unknown),
             targets={role: label[rows] for role, label in came.items()},
-            worths={label: worth[rows] for label, worth in self._worths(batch).items()},
+            worths={name: worth[rows] for name, worth in worths.items()},
         )
 
     def _give_again(self, scored: Records, step: int, at_ms: I64) -> None:
@@ -178,7 +188,12 @@ class Evaluation:
             part.measure_again(again)
 
     def _wait(
-        self, batch: Batch, logits: Mapping[str, F32], came: dict[str, F32], step: int
+        self,
+        batch: Batch,
+        logits: Mapping[str, F32],
+        came: dict[str, F32],
+        worths: Mapping[str, F32],
+        step: int,
     ) -> npt.NDArray[np.bool_]:
         """Let scores wait for late labels, and give those whose windows have passed.
 
@@ -186,6 +201,7 @@ class Evaluation:
             batch: B impressions that came again.
             logits: role → f32[B], in the global sequence.
             came: role of a target → its labels f32[B]; those that wait become unknown.
+            worths: see `_worths`.
             step: see `add_again`.
 
         Returns:
@@ -196,7 +212,7 @@ class Evaluation:
         for role in self.late.windows:
             rows = np.flatnonzero(~np.isnan(came[role]) & (stage >= EARLY_LABEL))
             if len(rows):
-                scored = self._again(batch, logits, rows, {})
+                scored = self._again(batch, logits, rows, {}, worths)
                 scored["label"] = came[role][rows]
                 done = self.late.add(role, scored, stage[rows] == LATE_LABEL, batch.order[rows])
                 self._give_late(role, done, step)
@@ -241,11 +257,21 @@ class Evaluation:
         in_sequence = batch.targets[batch.sequence]
         return {target.role: in_sequence[:, t] for t, target in enumerate(self.targets)}
 
-    def _worths(self, batch: Batch) -> dict[str, F32]:
-        """Label → its worths f32[B], in the global sequence."""
-        if batch.worths is None:
+    def _worths(self, batch: Batch, result: StepResult) -> dict[str, F32]:
+        """Measured worths f32[B] by name, in the global sequence (`Worths.measured`)."""
+        if batch.worths is None or self.worths is None:
             return {}
-        return {label: batch.worths[:, place] for place, label in enumerate(self.worths)}
+        found = {label: batch.worths[:, place] for place, label in enumerate(self.worths.labels)}
+        valued = [target for target in self.targets if target.value is not None]
+        for v, target in enumerate(valued):
+            if target.name not in self.worths.value.expected:
+                continue
+            assert batch.values is not None
+            worth, came = found[target.name], batch.values[batch.sequence, v]
+            logits = {role: result.logits[role][batch.sequence] for role in target.value_roles}
+            found[target.name] = (worth * predictions(logits, target)).astype(np.float32)
+            found[target.name + CAME] = worth * np.nan_to_num(came)
+        return {name: found[name] for name in self.worths.measured}
 
     def _groups(self, batch: Batch, step: int) -> Iterator[tuple[slice, int, I64 | None]]:
         """Divide a block after the batches that end a pane of the mixture or of the maps.

@@ -49,7 +49,7 @@ class FinalLabels(Part):
         window_ms: label window.
         roles: models that score.
         weighted: examples have weights.
-        worths: labels that have a worth.
+        worths: names of measured worths (`Worths.measured`).
     """
 
     kind = "scores"
@@ -72,7 +72,7 @@ class FinalLabels(Part):
         view, weighted = setup.pipeline.log, setup.pipeline.example_weights is not None
         if setup.rank != 0 or not view.provisional:
             return None
-        worths = () if setup.pipeline.worths is None else setup.pipeline.worths.labels
+        worths = () if setup.pipeline.worths is None else setup.pipeline.worths.measured
         return FinalLabels(view.window_ms, roles, weighted=weighted, worths=worths)
 
     def __len__(self) -> int:

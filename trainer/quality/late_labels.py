@@ -24,7 +24,7 @@ class LateLabels(Part):
         windows: role of a target → window of its label in milliseconds.
         roles: models that score.
         weighted: examples have weights.
-        worths: labels that have a worth.
+        worths: names of measured worths (`Worths.measured`).
     """
 
     kind = "late_labels"
@@ -45,7 +45,7 @@ class LateLabels(Part):
         if setup.rank != 0 or not windows:
             return None
         by_role = {target.role: windows[target.name] for target in pipeline.targets if target.name in windows}
-        worths = () if pipeline.worths is None else pipeline.worths.labels
+        worths = () if pipeline.worths is None else pipeline.worths.measured
         return LateLabels(by_role, roles, weighted=pipeline.example_weights is not None, worths=worths)
 
     def add(self, role: str, scored: Records, late: npt.NDArray[np.bool_], order: I64) -> Records:

@@ -21,7 +21,8 @@ Of a pipeline with weights or sampled negatives, besides:
 
 Of a pipeline with a value, besides, for each of its labels:
 
-    worth.<label>          float32  what the label is worth
+    worth.<label>          float32  what the label is worth, times the target's expected value where it counts
+    worth.<label>.came     float32  where it counts: worth times the value that came, 0 if none did
 
 Of a pipeline with targets, besides, for the head of each:
 
@@ -52,6 +53,7 @@ import numpy as np
 import numpy.typing as npt
 
 from livectr.ingest.plan.segments import NO_SEGMENT
+from livectr.ingest.plan.worths import CAME
 from livectr.system.disk import write_all, writing
 from livectr.system.errors import ConfigError
 from livectr.trainer.quality.metrics import LAST, Quality, quality
@@ -95,7 +97,7 @@ def layout(
         roles: models.
         weighted: examples have weights.
         targets: roles among them with labels of their own.
-        worths: labels that have a worth.
+        worths: names of measured worths (`Worths.measured`).
 
     Raises:
         ConfigError: a role has the name of another column.
@@ -164,7 +166,7 @@ def targets_of(held: Records) -> tuple[str, ...]:
 
 
 def worths_of(held: Records) -> tuple[str, ...]:
-    """Labels that have a worth."""
+    """Names of measured worths: labels, and with CAME behind them those that have come."""
     return tuple(n.removeprefix(WORTH) for n in held.dtype.names or () if n.startswith(WORTH))
 
 
@@ -184,7 +186,7 @@ def records(
 ) -> Records:
     """Pack columns of B values into records[B]; only calibrated logits have a segment.
 
-    Labels of targets are by role, worths by label. A label that is NaN is UNKNOWN.
+    Labels of targets are by role, worths by name. A label that is NaN is UNKNOWN.
     """
     kinds = layout(logits, weighted=weight is not None, targets=targets, worths=worths)
     packed = np.empty(len(instance), kinds)
@@ -230,7 +232,9 @@ def examples_in(held: Records) -> npt.NDArray[np.bool_]:
     to, of = by[place[found]], again[found]
     for role in targets_of(held):
         known = held[role + LABEL][of] != UNKNOWN
-        for name in (role, role + LABEL):
+        worth = WORTH + role.removeprefix("rank.")  # an expected value is predicted as the probability is
+        more = (worth, worth + CAME) if worth + CAME in (held.dtype.names or ()) else ()
+        for name in (role, role + LABEL, *more):
             held[name][to[known]] = held[name][of[known]]
     return first
 
@@ -339,7 +343,7 @@ class PredictionLog:
         keep: newest records that are kept at least, and at most twice as many; 0: all.
         weighted: examples have weights.
         targets: roles with labels of their own.
-        worths: labels that have a worth.
+        worths: names of measured worths (`Worths.measured`).
 
     Raises:
         ConfigError: the file is no prediction log, so that it is not written over.

@@ -45,7 +45,7 @@ class RunQuality(Part):
         weighted = setup.pipeline.example_weights is not None
         path, keep = setup.options.prediction_file, setup.options.kept_predictions
         targets = [target.role for target in setup.pipeline.targets]
-        worths = () if setup.pipeline.worths is None else setup.pipeline.worths.labels
+        worths = () if setup.pipeline.worths is None else setup.pipeline.worths.measured
         log = setup.closed(
             PredictionLog(path, roles, keep, weighted=weighted, targets=targets, worths=worths)
         )

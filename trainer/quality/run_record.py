@@ -69,7 +69,7 @@ class RunRecord(Part):
         targets = [target.role for target in pipeline.targets]
         later = [target.role for target in pipeline.targets if target.label is None]
         weighted = pipeline.example_weights is not None
-        worths = () if pipeline.worths is None else pipeline.worths.labels
+        worths = () if pipeline.worths is None else pipeline.worths.measured
         self._windows = Windows(
             tuple(roles), weighted=weighted, targets=targets, unknown=later, worths=worths
         )

@@ -1,7 +1,7 @@
 """Value of examples: what was predicted before they were learned, and what came.
 
-    predicted   Σ worth_l · P(l)      over the examples whose label l is known
-    realised    Σ worth_l · label_l
+    predicted   Σ worth_l · P(l) · E(v | l)      over the examples whose label l is known
+    realised    Σ worth_l · label_l · v_l        v: value of a target, where the pipeline's value reads it
 
 Their ratio is calibration in money: a model may be calibrated over clicks and wrong where clicks are dear.
 """
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from livectr.ingest.language.labels import CLICK
+from livectr.ingest.plan.worths import CAME
 from livectr.trainer.part import Part, Scored
 from livectr.trainer.quality.metrics import LAST, bounded
 from livectr.trainer.quality.predictions import (
@@ -58,14 +59,19 @@ def value_sums(held: Records, role: str) -> dict[str, ValueSums]:
         role: model whose probability of the click counts; those of targets are their heads'.
     """
     found = {}
-    for label in worths_of(held):
+    names = worths_of(held)
+    for label in (name for name in names if not name.endswith(CAME)):
         of = role if label == CLICK else f"rank.{label}"
         known = known_of(held, of)
         worth, weight = known[WORTH + label].astype(np.float64), weights_of(known)
         worth = worth if weight is None else worth * weight
         probability = 0.5 * (1 + np.tanh(0.5 * bounded(known[of])))
-        came = label_of(known, of).astype(np.float64)
-        found[label] = ValueSums(float(worth @ probability), float(worth @ came))
+        if label + CAME in names:
+            came = known[WORTH + label + CAME].astype(np.float64)
+            realised = came.sum() if weight is None else weight.astype(np.float64) @ came
+        else:
+            realised = worth @ label_of(known, of).astype(np.float64)
+        found[label] = ValueSums(float(worth @ probability), float(realised))
     return found
 
 

@@ -42,7 +42,7 @@ class Windows:
             examples of equal weight (Kish 1965).
         targets: roles with labels of their own.
         unknown: roles among them whose labels the examples do not know: they are not measured.
-        worths: labels that have a worth.
+        worths: names of measured worths (`Worths.measured`).
 
     Attributes:
         before: examples of all closed windows.

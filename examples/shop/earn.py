@@ -32,9 +32,12 @@ def compare(checkpoint: Path, impressions: int) -> None:
     rows = [{"user_id": u, "ad_id": a, "ts": now} for u, a in zip(user.tolist(), ad.tolist(), strict=True)]
     tables = {"ads": shop.table}
     clicks = shop.click(user, ad, np.full(len(ad), now))
-    earned = clicks * (shop.bids[ad] + COMMISSION * shop.prices[ad] * shop.order(ad))
+    earned = clicks * (shop.bids[ad] + COMMISSION * shop.amount(ad) * shop.order(ad))
+    pctr = livectr.score(pipeline, checkpoint, rows, tables=tables)
+    p_order = livectr.score(pipeline, checkpoint, rows, tables=tables, target="order")
     orders = {
-        "click probability": livectr.score(pipeline, checkpoint, rows, tables=tables),
+        "click probability": pctr,
+        "value at list price": shop.bids[ad] * pctr + COMMISSION * shop.prices[ad] * p_order,
         "value": livectr.score(pipeline, checkpoint, rows, tables=tables, value=True),
         "true value": earned,
     }

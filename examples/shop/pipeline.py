@@ -1,11 +1,22 @@
 """A shop: clicks, carts and orders, each in a window of its own; ads in order of value.
 
-The logs are those of `simulate.py`. The shop earns the bid of an ad when it is clicked, and a share of its
-price when it is ordered. A place lower on the page is seen less: `position_bias` learns that apart. Click
+The logs are those of `simulate.py`. The shop earns the bid of an ad when it is clicked, and a share of the
+amount of an order. A place lower on the page is seen less: `position_bias` learns that apart. Click
 rates swing within hours: counters of the ads follow them.
 """
 
-from livectr import Label, Pipeline, Stream, Table, Target, counts, label_join, ops, probability
+from livectr import (
+    Label,
+    Pipeline,
+    Stream,
+    Table,
+    Target,
+    counts,
+    expected_value,
+    label_join,
+    ops,
+    probability,
+)
 from livectr.models import LR, TwoTower, ftrl
 
 keys = {"request_id": "int64", "user_id": "int64", "ts": "int64"}
@@ -17,7 +28,7 @@ impressions = Stream(
 )
 clicks = Stream("clicks", key="user_id", time="ts", columns=keys)
 carts = Stream("carts", key="user_id", time="ts", columns=keys)
-orders = Stream("orders", key="user_id", time="ts", columns=keys)
+orders = Stream("orders", key="user_id", time="ts", columns={**keys, "amount": "float64"})
 ads = Table(
     "ads",
     key="ad_id",
@@ -47,8 +58,8 @@ pipeline = Pipeline(
     rank=LR(ftrl(alpha=0.1)),
     prerank=TwoTower(user=("user",), item=("ad", "category"), dim=8, hidden=(16,), out=8),
     items=ads,
-    targets=[Target("cart", after="click"), Target("order", after="click")],
-    value=ads.bid * probability("click") + COMMISSION * ads.price * probability("order"),
+    targets=[Target("cart", after="click"), Target("order", after="click", value=orders.amount)],
+    value=ads.bid * probability("click") + COMMISSION * probability("order") * expected_value("order"),
     position_bias=log.position,
     settings={"batch_size": 512},
 )

@@ -17,6 +17,7 @@ EVERY_MS = 500  # event time from one impression to the next
 SEEN = np.array([1.0, 0.7, 0.5, 0.35])
 CATEGORIES = ("books", "fashion", "games", "garden")
 SWING, SWING_MS = 1.0, 7_200_000
+SPREAD = 0.4  # deviation of the logarithm of an order's amount
 Rows = list[dict[str, int | float | str]]
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
@@ -30,7 +31,8 @@ def sigmoid(log_odds: F64) -> F64:
 class Shop:
     """Truth of the simulated shop.
 
-    An ad has log odds of a click, which swing within two hours, and of an order after a click. A user likes
+    An ad has log odds of a click, which swing within two hours, and of an order after a click. An order
+    amounts to the price times what a basket holds, which is lognormal around a mean of the ad. A user likes
     ads more or less. A place lower on the page is seen less: the probability of a click is that at the top
     times `SEEN`.
 
@@ -42,6 +44,7 @@ class Shop:
         self._click, self._order = rng.normal(-1.2, 0.8, ADS), rng.normal(-1.5, 0.8, ADS)
         self.bids, self.prices = rng.uniform(0.1, 1.0, ADS).round(2), rng.lognormal(3.3, 0.8, ADS).round(2)
         self._taste, self._phase = rng.normal(0, 0.4, USERS), rng.uniform(0, 2 * np.pi, ADS)
+        self._basket = np.random.default_rng(3).normal(0.3, 0.6, ADS)
 
     def click(self, user: I64, ad: I64, ts: I64) -> F64:
         """Probabilities f64[n] of a click at the top of the page, at event times in ms."""
@@ -55,6 +58,10 @@ class Shop:
     def order(self, ad: I64) -> F64:
         """Probabilities f64[n] of an order after a click."""
         return sigmoid(self._order[ad])
+
+    def amount(self, ad: I64) -> F64:
+        """Expected amounts f64[n] of orders."""
+        return np.asarray(self.prices[ad] * np.exp(self._basket[ad] + SPREAD**2 / 2))
 
     @property
     def table(self) -> Rows:
@@ -88,6 +95,8 @@ def simulate(root: Path, impressions: int) -> None:
     clicked = rng.random(impressions) < SEEN[place] * shop.click(user, ad, ts)
     carted = clicked & (rng.random(impressions) < shop.cart(ad))
     ordered = clicked & (rng.random(impressions) < shop.order(ad))
+    noise = np.random.default_rng(4).normal(0, SPREAD, impressions)
+    amount = (shop.amount(ad) * np.exp(noise - SPREAD**2 / 2)).round(2)
 
     def event(i: int, delay_ms: int = 0) -> dict[str, int | float | str]:
         return {"request_id": i, "user_id": int(user[i]), "ts": int(ts[i]) + delay_ms}
@@ -101,6 +110,8 @@ def simulate(root: Path, impressions: int) -> None:
     ):
         delay = rng.integers(1, most_ms, impressions)
         events = [event(i, int(delay[i])) for i in np.flatnonzero(came).tolist()]
+        if topic == "orders":
+            events = [{**row, "amount": float(amount[int(row["request_id"])])} for row in events]
         write(root, topic, sorted(events, key=lambda row: row["ts"]))
     write(root, "ads", shop.table)
 

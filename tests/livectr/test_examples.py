@@ -127,9 +127,11 @@ def test_shop(tmp_path: Path) -> None:
     report = train("shop", source, tmp_path / "report.json", *kept)
     assert report["examples_trained"] == 12_000 and report["dead_letters"] == 0
     assert report["auc"] > 0.62 and report["targets"]["order"]["auc"] > 0.62
-    assert 0.85 < report["value"]["calibration"] < 1.15
+    assert 0.85 < report["value"]["calibration"] < 1.15 and report["values"]["order"]["gini"] > 0.4
     seen = [report["position_bias"]["rank"][place] for place in "1234"]
     assert seen == sorted(seen, reverse=True) and 0.2 < seen[3] < 0.55
     found = re.findall(r"have ([\d,]+) clicks and earn ([\d,]+)", script("earn.py", "checkpoint"))
-    (clicks, earned), (fewer, more), (_, most) = ([int(n.replace(",", "")) for n in each] for each in found)
-    assert clicks > fewer and 1.05 * earned < more < most
+    (clicks, earned), (_, listed), (fewer, more), (_, most) = (
+        [int(n.replace(",", "")) for n in each] for each in found
+    )
+    assert clicks > fewer and 1.05 * earned < listed < more < most

@@ -202,6 +202,8 @@ def test_values_of_targets_are_those_of_the_checkpoint(
         context = {**CONTEXT, "position": 2}
         again = ranks.rank(context, {"ad_id": list(passed.ids.values)})
         answered_ads = client.recommend(context, 5, 12, request_id="best")
+        none_left = client.recommend(context, 5, 12, items=RecommendItems([100], [100]))
+    assert not none_left.ids.values and not none_left.value
     assert list(answered_ads.value) == list(again.value)[:5]
     assert list(answered_ads.ids.values) == [passed.ids.values[i] for i in again.index[:5]]
     assert [one.index for one in explained.explanations.candidates] == list(reply.index)[:2]

@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 
 Status = health_pb2.HealthCheckResponse
 _THREADS = 16
-"""Streams that a status is sent to at a time. Clients without a window that hold all of them keep it from other
-streams, and from nobody else."""
+"""Streams that a status is sent to at a time. Clients without a window that hold all of them keep it from
+other streams, and from nobody else."""
 
 
 class _Stream:

@@ -26,22 +26,27 @@ from k8s.rules.objectives import OBJECTIVES
 from tests.waiting import left_s
 
 DASHBOARDS = Path(__file__).parents[2] / "k8s" / "dashboards"
-ABSENT_ON_A_LAPTOP = {
+FOREIGN = {
     "container_": "metrics of a kubelet",
     "DCGM_": "metrics of NVIDIA's exporter on a node with a GPU",
-    "livectr_contest_logloss": "a pipeline with challengers",
-    "livectr_canary_": "a server with a canary",
-    "livectr_content_drift_ratio": "a trainer with content_tolerance",
-    "livectr_served_log_dropped": "a server with a served log",
 }
-"""Begin of a metric's name → where it comes from."""
-ABSENT_IN_THE_LAB = {
-    "container_": "metrics of a kubelet; the component's Prometheus has no token for it",
-    "DCGM_": "metrics of NVIDIA's exporter on a node with a GPU",
+"""Begin of a metric's name → where it comes from: no part of LiveCTR."""
+ABSENT_ON_A_LAPTOP = {
+    **FOREIGN,
     "livectr_contest_logloss": "a pipeline with challengers",
     "livectr_canary_": "a server with a canary",
     "livectr_content_drift_ratio": "a trainer with content_tolerance",
     "livectr_served_log_dropped": "a server with a served log",
+    "livectr_segment_calibration_ratio": "a pipeline with calibration",
+    "livectr_hedge_weight": "a pipeline with a hedge",
+    "livectr_label_events_total": "a pipeline with labels of their own streams",
+    "livectr_(predicted|realised)_value_total": "a pipeline with a value",
+    "livectr_feature_(drift|skew)_psi": "a log of days",
+}
+"""Begin of a metric's name (regular expression) → where it comes from."""
+ABSENT_IN_THE_LAB = {
+    **ABSENT_ON_A_LAPTOP,
+    "container_": "metrics of a kubelet; the component's Prometheus has no token for it",
 }
 
 

@@ -27,7 +27,7 @@ from k8s.dashboards.marks import MARKS
 from k8s.rules import __main__ as rules
 from k8s.rules.alerts import bound_s
 from tests.promtool import promtool
-from tests.watch.expressions import ABSENT_ON_A_LAPTOP, DASHBOARDS, panels
+from tests.watch.expressions import DASHBOARDS, FOREIGN, panels
 
 METRICS = DASHBOARDS.parents[1] / "docs" / "metrics.md"
 FILES = sorted(DASHBOARDS.glob("*.json"))
@@ -38,7 +38,7 @@ DECLARE_METRICS = (
     livectr.serving.metrics,
     livectr.trainer.build,
 )
-OTHERS = ("process_", "up", "ALERTS", *ABSENT_ON_A_LAPTOP)
+OTHERS = ("process_", "up", "ALERTS", *FOREIGN)
 """Begin of the names of metrics that are not LiveCTR's."""
 SELECTOR = re.compile(r"([a-zA-Z_:][\w:]*)\{([^}]*)\}")
 RANGE = re.compile(r"(\w+)\(([a-zA-Z_:][\w:]*)\{[^}]*\}\[([^\]]+)\]")
@@ -116,7 +116,7 @@ def test_every_series_is_chosen_by_the_variables(dashboard: dict[str, Any]) -> N
         assert found, f"{title}: {expr}"
         for name, matchers in found:
             wanted = {'namespace=~"$namespace"'}
-            if not (":" in name or name.startswith(("ALERTS", *ABSENT_ON_A_LAPTOP))):
+            if not (":" in name or name.startswith(("ALERTS", *FOREIGN))):
                 wanted |= {'job=~"$job"', 'pod=~"$pod"'}
             if name == "livectr_published_version" and "scalar" in expr:
                 wanted = {'namespace=~"$namespace"'}  # the trainer's, whatever server is chosen

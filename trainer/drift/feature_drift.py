@@ -26,6 +26,7 @@ from livectr.ingest.common_features import AnyFeatures, Common, CommonFeatures
 from livectr.ingest.drift.counts import MOST_FEATURES, PERIOD, Counts, codes_of
 from livectr.ingest.drift.learned import Learned
 from livectr.ingest.drift.psi import psi
+from livectr.ingest.extract.device_features import DeviceFeatures
 from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.plan.features import Features
 from livectr.trainer.comm.control import Control
@@ -93,10 +94,15 @@ class FeatureDrift(Part):
     def codes(self, own: Examples, features: AnyFeatures) -> I64:
         """Codes of the examples of b rows that are counted, int64[m]. Thread-safe.
 
+        Features on a device stay there: none of them is counted, since each batch would wait for a copy.
+
         Args:
             own: rows; those that come again for a label are no examples.
             features: of the rows.
         """
+        parts = (features.common, features.own) if isinstance(features, CommonFeatures) else (features,)
+        if any(isinstance(part, DeviceFeatures) for part in parts):
+            return np.empty(0, np.int64)
         with np.errstate(over="ignore"):
             words = own.instance.view(np.uint64) + own.time_ms.view(np.uint64) * _MIX
             words = (words ^ (words >> np.uint64(32))) * _MIX
@@ -105,7 +111,7 @@ class FeatureDrift(Part):
         if not len(rows):
             return np.empty(0, np.int64)
         some = features.take(rows)
-        plain: Features = some.plain(self._common) if isinstance(some, CommonFeatures) else some.host()
+        plain: Features = some.plain(self._common) if isinstance(some, CommonFeatures) else some
         return codes_of(plain, own.order[rows] // self._period_ms)
 
     def add(self, codes: I64) -> None:

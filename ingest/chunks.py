@@ -14,7 +14,8 @@ import pyarrow as pa
 TopicPartition: TypeAlias = tuple[str, int]
 Files: TypeAlias = Sequence[Sequence[Any]]
 """JSON value: of files in order the name, the number of the first record, the number after the last or None
-while that is unknown, how many files come before it and their bytes, and `part_file.first_record` of it."""
+while that is unknown, how many files come before it and their bytes, and `part_file.first_record` of it.
+Older checkpoints lack the last two."""
 NO_FILES: Mapping[TopicPartition, Files] = MappingProxyType({})
 
 

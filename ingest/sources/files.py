@@ -291,9 +291,10 @@ class _PartitionLog:
         """
         if not files:
             return []
-        name, start, end, before, size, first = next(entry for entry in reversed(files) if entry[1] <= record)
+        name, start, end, before, *more = next(entry for entry in reversed(files) if entry[1] <= record)
         earlier = [path for path in self._waiting if path.name < name]
         found = sum(path.stat().st_size for path in earlier)
+        size, first = more or (found, {})
         remarks = []
         if len(earlier) > before:
             remarks.append(

@@ -309,7 +309,7 @@ class Ranker:
         plan: PlanStages,
         run: FeatureRun,
     ) -> None:
-        """Offer a request that was answered in one compiled call; others than plain ones have targets."""
+        """Offer a request that was answered in one compiled call, unless its reply has targets."""
         if type(scorer).targets is not RankScorer.targets:
             return
 

@@ -99,7 +99,7 @@ def test_rows_of_other_events_than_clicks_label_nothing(
 
 
 def test_times_that_cannot_join_are_said(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Those of one log are local, shortened by a spreadsheet, or written in a way that is not read."""
+    """Times of one log are local, shortened by a spreadsheet, or written in a way that is not read."""
     views, clicks = feed(VIEWS)
     write_table(here / "views.csv", [{k: v for k, v in view.items() if k != "context"} for view in views])
     words = ("--impressions", "views.csv", "--clicks", "clicks.csv", "--out")

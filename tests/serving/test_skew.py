@@ -86,7 +86,7 @@ def test_servers_with_either_front_tell_which_features_are_skewed(
 
 
 LEARNED = Learned(3, 10, Counts(np.array([0, BIN, BIN + 5, 3 * BIN - 1]), np.array([5, 2, 3, 5])))
-"""Of a sparse field and a dense number."""
+"""Distributions of a sparse field and a dense number."""
 DAMAGED: dict[str, dict[str, npt.NDArray[Any]]] = {
     "shapes": {"counts": np.zeros(3, np.int64)},
     "a table": {"codes": np.zeros((2, 2), np.int64), "counts": np.zeros((2, 2), np.int64)},

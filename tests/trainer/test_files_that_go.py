@@ -13,6 +13,7 @@ import pytest
 
 from livectr.ingest.language.streams import Stream, labelled
 from livectr.ingest.pipeline import Pipeline
+from livectr.ingest.sources import files
 from livectr.ingest.sources.part_file import first_record
 from livectr.models import LR
 from livectr.system.errors import MismatchError
@@ -104,6 +105,22 @@ def test_another_file_of_the_same_name_is_an_error(tmp_path: Path) -> None:
         MismatchError, match=r"export.jsonl has other rows .* name of its own .* or begin another checkpoint"
     ):
         run(tmp_path)
+
+
+def test_a_checkpoint_that_knows_the_names_of_files_alone_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Older versions write such ones."""
+    written = files._PartitionLog.files
+    monkeypatch.setattr(
+        files._PartitionLog, "files", lambda log, record: [entry[:4] for entry in written(log, record)]
+    )
+    write(tmp_path, "day-1", 0, 100)
+    write(tmp_path, "day-2", 100, 60)
+    run(tmp_path)
+    monkeypatch.undo()
+    write(tmp_path, "day-3", 160, 40)
+    assert run(tmp_path) == [*range(200)]
 
 
 def test_a_file_that_was_empty_may_get_rows(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import IO
 
 LOWEST = 10_000
+NAMED = 24_000
+"""Ports from here on are left to those who name one, as the commands of the documentation do."""
 _CLAIMS: dict[int, IO[bytes]] = {}
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
@@ -85,7 +87,7 @@ def _other_than(port: int) -> int:
 def _below(n: int) -> int:
     """Port below which n ports are drawn."""
     ephemeral = int(_RANGE.read_text().split()[0]) if _RANGE.exists() else 32_768
-    return ephemeral if ephemeral > LOWEST + 10 * n else 65_536
+    return min(ephemeral, NAMED) if ephemeral > LOWEST + 10 * n else 65_536
 
 
 def _bind(held: contextlib.ExitStack, host: str, port: int, *, reuse: bool = False) -> bool:

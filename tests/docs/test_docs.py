@@ -36,6 +36,7 @@ import livectr.system.build_info
 import livectr.trainer.build
 from livectr import operator_page, values_page
 from livectr.config.settings import SETTINGS
+from livectr.local.ports import LOWEST, NAMED
 from livectr.up.folder import RunFolder
 from tests.docs.forked import ForkedOnPath
 from tests.waiting import left_s
@@ -154,6 +155,7 @@ def test_no_two_pages_listen_on_one_port() -> None:
                 pages[port].add(page.name)
     assert len(pages) > 10
     assert {port: names for port, names in pages.items() if len(names) > 1} == {}
+    assert not [port for port in pages if LOWEST <= int(port) < NAMED], "other servers draw these ports"
 
 
 @pytest.mark.parametrize("page", named("python"))
